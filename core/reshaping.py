@@ -23,7 +23,10 @@ from ratchet.core.sql.effects import ColumnChanges
 from ratchet.core.types import InvalidValuePolicy, arrow_schema, rule_for
 from ratchet.core.types.constants import constant_value
 from ratchet.core.types.numeric import INTEGER_BITS
+from ratchet.core.types.text import WIDEST
 
+_TEXTS: Final = frozenset(["varchar", "tinytext", "text", "mediumtext", "longtext"])
+_SHORTEST_TEXT: Final = 255  # bytes that the smallest type without a length holds
 _MOST_DIGITS: Final = 76  # of Arrow's widest decimal
 
 
@@ -99,6 +102,11 @@ def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 def _check_range(column: Column, values: pa.ChunkedArray) -> None:
     """The lake's types hold more than the server's: a MEDIUMINT is one of 32 bits there."""
+    if pa.types.is_string(values.type):
+        length = pc.max(pc.utf8_length(values)).as_py()
+        if length is not None and length > _characters(column.type):
+            raise NotComputableError(f"a number is too long for {column.name}")
+        return
     least, most = _range(column.type)
     low = least is not None and pc.any(pc.less(values, pa.scalar(least))).as_py()
     high = most is not None and pc.any(pc.greater(values, pa.scalar(most))).as_py()
@@ -193,7 +201,8 @@ def retype(schema: TableSchema, shape: TableSchema, policy: InvalidValuePolicy) 
     columns, retyped = [], set[str]()
     for old in schema.columns:
         new = come[old.name]
-        if new.type != old.type and _keeps_values(old.type, new.type, policy):
+        is_text = old.name not in schema.key and _becomes_text(old.type, new.type)
+        if new.type != old.type and (is_text or _keeps_values(old.type, new.type, policy)):
             columns.append(replace(old, type=new.type))
             retyped.add(old.name)
         else:
@@ -225,6 +234,19 @@ def _keeps_values(old: ColumnType, new: ColumnType, policy: InvalidValuePolicy) 
         long = new.name == "bigint" and new.unsigned
         return not (old.name == "decimal" and long)
     return old.name == "date" and new.name == "datetime"
+
+
+def _becomes_text(old: ColumnType, new: ColumnType) -> bool:
+    """Whether a number is written in its plain digits: ZEROFILL, which no log has, is unsigned."""
+    return old.name in INTEGER_BITS and not old.unsigned and _characters(new) > 0
+
+
+def _characters(kind: ColumnType) -> int:
+    """How many digits a text type holds, for certain; 0: none, or that is not known."""
+    widest = WIDEST.get(kind.charset)
+    if kind.name not in _TEXTS or widest is None:
+        return 0
+    return (kind.length or _SHORTEST_TEXT) // widest
 
 
 def _described(name: str, described: TableSchema | None) -> Column:

@@ -135,7 +135,8 @@ def test_wider_types_keep_every_value(scale: int) -> None:
     assert rows(found) == ROWS.to_pylist()
     assert found.rows(ROWS, []).schema.field("id").type == pa.int64()
     for other in (
-        {}, {"id": ColumnType(name="varchar")}, {"b": ColumnType(name="bigint", unsigned=True)},
+        {}, {"id": ColumnType(name="varchar", length=80, charset="utf8mb4")},  # of the key
+        {"b": ColumnType(name="bigint", unsigned=True)},
         # A long number is the server's own text, which nobody else writes.
         {"b": ColumnType(name="decimal", precision=39, scale=2)},
         {"id": BIG, "b": ColumnType(name="double")},
@@ -214,3 +215,44 @@ def test_narrower_numbers_keep_what_fits(
             ((given, given_x),) = (tuple(row.values()) for row in found.rows(table, []).to_pylist())
             assert given == 1
             assert given_x == held
+
+
+@pytest.mark.parametrize(
+    ("charset", "length", "fits", "does_not"),
+    [("utf8mb4", 80, -2147483648, None), ("latin1", 3, -99, -100), ("utf8mb3", 6, 99, 100)],
+)
+def test_a_number_becomes_its_digits(
+    charset: str, length: int, fits: int, does_not: int | None
+) -> None:
+    text = ColumnType(name="varchar", length=length, charset=charset)
+    before = replace(SCHEMA, columns=(SCHEMA.columns[0], Column(name="x", type=INT)))
+    behind = replace(before, columns=(SCHEMA.columns[0], Column(name="x", type=text)))
+    found = retype(before, behind, POLICY)
+    assert found is not None
+    kinds = arrow_schema(before, POLICY)
+    given = [{"id": 1, "x": fits}, {"id": 2, "x": None}]
+    assert found.rows(pa.Table.from_pylist(given, kinds), []).to_pylist() == [
+        {"id": 1, "x": str(fits)},
+        {"id": 2, "x": None},
+    ]
+    assert found.rows(pa.Table.from_pylist([], kinds), []).num_rows == 0
+    if does_not is not None:
+        with pytest.raises(NotComputableError, match="too long"):
+            found.rows(pa.Table.from_pylist([{"id": 1, "x": does_not}], kinds), [])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (number("int", unsigned=True), ColumnType(name="varchar", length=80, charset="utf8mb4")),
+        (INT, ColumnType(name="char", length=80, charset="utf8mb4")),
+        (INT, ColumnType(name="varchar", length=80, charset="gb18030")),
+        (INT, ColumnType(name="varbinary", length=80)),
+        (INT, ColumnType(name="enum", charset="utf8mb4", members=("1",))),
+    ],
+)
+def test_what_is_not_sure_to_be_its_digits(old: ColumnType, new: ColumnType) -> None:
+    """ZEROFILL would be shown: it is unsigned, and stands in no log."""
+    before = replace(SCHEMA, columns=(SCHEMA.columns[0], Column(name="x", type=old)))
+    behind = replace(before, columns=(SCHEMA.columns[0], Column(name="x", type=new)))
+    assert retype(before, behind, POLICY) is None
