@@ -30,7 +30,7 @@ COMPUTED: Final = {
     "renamed": "RENAME COLUMN n TO `a ``new'' name`",
     "changed": "CHANGE n m BIGINT",
     "narrower": "MODIFY n SMALLINT",
-    "narrower_key": "MODIFY id SMALLINT UNSIGNED NOT NULL",
+    "narrower_key": "MODIFY id SMALLINT NOT NULL",
 }
 READ: Final = {
     "made_of_others": "ADD x INT AS (n + 1) STORED",
