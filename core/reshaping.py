@@ -23,10 +23,8 @@ from ratchet.core.sql.effects import ColumnChanges
 from ratchet.core.types import InvalidValuePolicy, arrow_schema, rule_for
 from ratchet.core.types.constants import constant_value
 from ratchet.core.types.numeric import INTEGER_BITS
-from ratchet.core.types.text import WIDEST
+from ratchet.core.types.text import TEXTS, WIDEST, capacity
 
-_TEXTS: Final = frozenset(["varchar", "tinytext", "text", "mediumtext", "longtext"])
-_SHORTEST_TEXT: Final = 255  # bytes that the smallest type without a length holds
 _MOST_DIGITS: Final = 76  # of Arrow's widest decimal
 
 
@@ -244,9 +242,7 @@ def _becomes_text(old: ColumnType, new: ColumnType) -> bool:
 def _characters(kind: ColumnType) -> int:
     """How many digits a text type holds, for certain; 0: none, or that is not known."""
     widest = WIDEST.get(kind.charset)
-    if kind.name not in _TEXTS or widest is None:
-        return 0
-    return (kind.length or _SHORTEST_TEXT) // widest
+    return 0 if kind.name not in TEXTS or widest is None else capacity(kind) // widest
 
 
 def _described(name: str, described: TableSchema | None) -> Column:

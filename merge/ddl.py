@@ -22,7 +22,7 @@ from ratchet.core.sql.names import Scope
 from ratchet.core.sql.statements import classify
 from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.core.types.numeric import INTEGER_BITS
-from ratchet.core.types.text import WIDEST, are_apart
+from ratchet.core.types.text import TEXTS, WIDEST, are_apart, capacity
 
 
 def changes_of(event: TableEvent) -> Sequence[Change]:
@@ -108,11 +108,6 @@ def unproven(old: TableSchema, new: TableSchema) -> str | None:
     return None
 
 
-_BITS: Final = {"tiny": 8, "": 16, "medium": 24, "long": 32}
-_CAPACITY: Final = {
-    size + kind: (1 << bits) - 1 for size, bits in _BITS.items() for kind in ("text", "blob")
-}
-_TEXTS: Final = frozenset(["varchar", "tinytext", "text", "mediumtext", "longtext"])
 _BYTES: Final = frozenset(["varbinary", "tinyblob", "blob", "mediumblob", "longblob"])
 # Character sets, and those that have each of their characters; None: not told.
 _THREE: Final = frozenset(["utf8", "utf8mb3"])
@@ -129,21 +124,16 @@ _SAME_BYTES: Final = _THREE | {"utf8mb4"}
 _PLAIN_LABEL: Final = re.compile(r"[0-9A-Za-z _-]*\Z")
 
 
-def _capacity(kind: ColumnType) -> int:
-    """Bytes that a value may have; 0 where the length says nothing."""
-    return _CAPACITY.get(kind.name, kind.length or 0)
-
-
 def _is_shorter(old: ColumnType, new: ColumnType) -> bool:
     """Whether a value may have been cut. CHAR and VARCHAR count characters, the others bytes."""
     if {old.name, new.name} <= {"char", "varchar"} and {old.charset, new.charset} <= WIDEST.keys():
-        before, after = _capacity(old) // WIDEST[old.charset], _capacity(new)
+        before, after = capacity(old) // WIDEST[old.charset], capacity(new)
         return after // WIDEST[new.charset] < before
     if new.name in {"char", "varchar"} and old.name not in {"char", "varchar"}:
         # As many characters as the other has bytes, at most.
-        return _capacity(new) < _capacity(old) * WIDEST.get(new.charset, 4)
+        return capacity(new) < capacity(old) * WIDEST.get(new.charset, 4)
     same = old.charset == new.charset or (old.charset in _THREE and new.charset in _SAME_BYTES)
-    return _capacity(new) < _capacity(old) * (1 if same else WIDEST.get(new.charset, 4))
+    return capacity(new) < capacity(old) * (1 if same else WIDEST.get(new.charset, 4))
 
 
 def _rewritten(old: Column, new: Column) -> str | None:
@@ -161,7 +151,7 @@ def _rewritten(old: Column, new: Column) -> str | None:
         "length is shorter": _is_shorter(a, b),
         "length changed": a.length != b.length
         and a.name == b.name
-        and a.name not in _TEXTS | _BYTES | {"char"},
+        and a.name not in {*TEXTS, *_BYTES, "char"},
         "number of digits changed": (a.precision, a.scale) != (b.precision, b.scale)
         and not _keeps_digits(a, b),
         "members of the list were removed or changed": not _keeps_members(a, b),
@@ -174,7 +164,7 @@ def _rewritten(old: Column, new: Column) -> str | None:
 def _same_family(old: str, new: str) -> bool:
     if old in INTEGER_BITS and new in INTEGER_BITS:
         return INTEGER_BITS[new] >= INTEGER_BITS[old]  # the lake's types are compared in `misfit`
-    return any(old in family and new in family for family in (_TEXTS, _BYTES))
+    return any(old in family and new in family for family in (TEXTS, _BYTES))
 
 
 def _keeps_digits(old: ColumnType, new: ColumnType) -> bool:

@@ -20,17 +20,17 @@ SELECT table_name FROM information_schema.tables WHERE table_schema = %s AND tab
 """
 
 
-def beside_views(query: Query, database: str, *columns: str) -> str:
+def beside_views(query: Query, database: str, column: str) -> str:
     """A condition to be put behind others: " AND ..."; empty if the database has no view.
 
     Args:
         query: runs a statement with arguments (%s) and returns its rows.
         database: the database's name on the server.
-        columns: of the question, that hold tables' names.
+        column: of the question, that holds tables' names.
     """
     names = sorted(name for (name,) in shaped(query(_VIEWS, [database]), as_name))
     if not names:
         return ""
     # As bytes: a server that has both `t` and `T` compares them here without regard to case.
     listed = ", ".join(f"X'{name.encode().hex()}'" for name in names)
-    return "".join(f" AND CAST({one} AS BINARY) NOT IN ({listed})" for one in columns)
+    return f" AND CAST({column} AS BINARY) NOT IN ({listed})"

@@ -49,12 +49,9 @@ def volatile_columns(query: Query, *, database: str, table: str | None = None) -
         table: the one that is asked about; None: all.
     """
     names = [] if table is None else [table]
-    only = {
-        one: f" AND {one}.table_name = %s"
-        if names
-        else beside_views(query, database, f"{one}.table_name")
-        for one in "cv"
-    }
+    of = "{}.table_name"
+    which = f" AND {of} = %s" if names else beside_views(query, database, of)
+    only = {one: which.format(one) for one in "cv"}
     types: dict[str, dict[str, Operand]] = {}
     virtual: list[tuple[str, str, str]] = []
     mariadb = False
