@@ -3,12 +3,13 @@
 Lives here: the table's shape behind the change, and each row as it is then. Does not live here:
 what a statement says (`core.sql`), the files (`merge.remake`).
 
-Invariant: a change is either computed exactly as the server makes it, or refused with the reason.
+Invariant: a change is either computed exactly as the server makes it, or refused with the reason;
+columns of which neither is possible are named, and their values have to come from the source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
@@ -32,6 +33,10 @@ class NotComputableError(Exception):
     """What a change does to the rows is not known for sure; the argument says why."""
 
 
+class MisfitError(NotComputableError):
+    """A value does not fit its column's new type."""
+
+
 class NotYetComputableError(Exception):
     """What a change does cannot be told yet; the argument says what is waited for.
 
@@ -45,6 +50,10 @@ class NotYetComputableError(Exception):
         self.seconds, self.soon = seconds, soon
 
 
+# Rows of the key's columns -> the values of others, NULL where the source has no such key.
+FindValues = Callable[[pa.Table], pa.Table]
+
+
 @dataclass(frozen=True, slots=True)
 class Reshaping:
     """A change of columns.
@@ -52,38 +61,66 @@ class Reshaping:
     Attributes:
         schema: the table's shape behind it.
         columns: the same as the lake has it.
-        origins: for each column the one that it comes from, or the value that all rows get.
+        origins: for each column the one that it comes from, or the value that all rows get; None:
+            the source has to be asked for its values.
         changes: what the statement says; nothing where types alone have changed.
         retyped: columns that have another type, in which every value has to fit as it is.
     """
 
     schema: TableSchema
     columns: pa.Schema
-    origins: tuple[str | pa.Scalar, ...]
+    origins: tuple[str | pa.Scalar | None, ...]
     changes: ColumnChanges
     retyped: frozenset[str] = frozenset()
 
-    def rows(self, found: pa.Table, others: Sequence[str]) -> pa.Table:
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The columns whose values have to come from the source."""
+        named = zip(self.columns.names, self.origins, strict=True)
+        return tuple(name for name, origin in named if origin is None)
+
+    def asking(self, names: Iterable[str]) -> Reshaping:
+        """The same change, with the values of some more columns from the source.
+
+        Raises:
+            NotComputableError: one of them is of the key, by which values are found.
+        """
+        more = set(names)
+        if not more.isdisjoint(self.schema.key):
+            raise NotComputableError("a value of its key does not fit the new type")
+        named = zip(self.columns.names, self.origins, strict=True)
+        origins = tuple(None if name in more else origin for name, origin in named)
+        return replace(self, origins=origins, retyped=self.retyped - more)
+
+    def rows(
+        self, found: pa.Table, others: Sequence[str], find: FindValues | None = None
+    ) -> pa.Table:
         """Rows as they are behind the change.
 
         Args:
             found: the rows before.
             others: columns of the lake's own, which stay, behind the others.
+            find: gives the values of the columns that are `asked`, where there are any.
 
         Raises:
-            NotComputableError: a value does not fit its new type.
+            MisfitError: a value does not fit its new type.
         """
-        arrays = [
-            _cast(found.column(origin), field.type)
+        arrays = {
+            field.name: _cast(found.column(origin), field.type)
             if isinstance(origin, str)
-            else pa.repeat(origin, found.num_rows)
+            else pa.chunked_array([pa.repeat(origin, found.num_rows)])
             for origin, field in zip(self.origins, self.columns, strict=True)
-        ]
-        for column, values in zip(self.schema.columns, arrays, strict=True):
+            if origin is not None
+        }
+        for column in self.schema.columns:
             if column.name in self.retyped:
-                _check_range(column, values)
+                _check_range(column, arrays[column.name])
+        if find is not None:
+            values = find(pa.table({name: arrays[name] for name in self.schema.key}))
+            arrays |= {name: values.column(name) for name in self.asked}
         fields = [*self.columns, *(found.schema.field(name) for name in others)]
-        return pa.table([*arrays, *map(found.column, others)], pa.schema(fields))
+        columns = [*(arrays[name] for name in self.columns.names), *map(found.column, others)]
+        return pa.table(columns, pa.schema(fields))
 
 
 def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
@@ -95,7 +132,7 @@ def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
             values = values.cast(pa.decimal256(_MOST_DIGITS, max(scale, kind.scale)))
         return values.cast(kind)
     except pa.ArrowInvalid as error:
-        raise NotComputableError(f"a value does not fit its new type: {error}") from error
+        raise MisfitError(f"a value does not fit its new type: {error}") from error
 
 
 def _check_range(column: Column, values: pa.ChunkedArray) -> None:
@@ -103,13 +140,13 @@ def _check_range(column: Column, values: pa.ChunkedArray) -> None:
     if pa.types.is_string(values.type):
         length = pc.max(pc.utf8_length(values)).as_py()
         if length is not None and length > _characters(column.type):
-            raise NotComputableError(f"a number is too long for {column.name}")
+            raise MisfitError(f"a number is too long for {column.name}")
         return
     least, most = _range(column.type)
     low = least is not None and pc.any(pc.less(values, pa.scalar(least))).as_py()
     high = most is not None and pc.any(pc.greater(values, pa.scalar(most))).as_py()
     if low or high:
-        raise NotComputableError(f"a value of {column.name} does not fit its new type")
+        raise MisfitError(f"a value of {column.name} does not fit its new type")
 
 
 def _range(kind: ColumnType) -> tuple[int | None, int | Decimal | None]:
@@ -158,7 +195,7 @@ def reshape(
             # MySQL gives the column the name as it is written here, MariaDB does not.
             raise NotComputableError(f"it names {names.own(name)} in other letters")
     columns: list[Column] = []
-    origins: list[str | pa.Scalar] = []
+    origins: list[str | pa.Scalar | None] = []
     for column in schema.columns:
         if column.name not in gone:
             columns.append(replace(column, name=new_names.get(column.name, column.name)))
@@ -168,11 +205,9 @@ def reshape(
             # MariaDB looks at the columns of before, also at those that the statement takes away.
             raise NotComputableError(f"it adds {added.name} only if there is none")
         column = _described(added.name, described)
-        value = constant_value(added, column, policy, time=time)
-        if value is None:
-            raise NotComputableError(f"the value of {added.name} in old rows is not a plain one")
         columns.append(column)
-        origins.append(value)
+        told = added.is_told
+        origins.append(constant_value(added, column, policy, time=time) if told else None)
     key = tuple(new_names.get(name, name) for name in schema.key)
     after = replace(schema, columns=tuple(columns), key=key)
     _Names(after)
@@ -182,7 +217,8 @@ def reshape(
 def retype(schema: TableSchema, shape: TableSchema, policy: InvalidValuePolicy) -> Reshaping | None:
     """The change from a table's columns to others of the same names; None: it is another one.
 
-    Their values stay the same as long as they fit, which is looked at in each row.
+    Values of some types stay the same as long as they fit, which is looked at in each row; those of
+    others have to come from the source.
 
     Args:
         schema: the table's shape.
@@ -196,22 +232,19 @@ def retype(schema: TableSchema, shape: TableSchema, policy: InvalidValuePolicy) 
         _in_lake(shape, policy)
     except NotComputableError:
         return None
-    columns, retyped = [], set[str]()
+    columns, retyped, asked = [], set[str](), set[str]()
     for old in schema.columns:
-        new = come[old.name]
-        is_text = old.name not in schema.key and _becomes_text(old.type, new.type)
+        new, name = come[old.name], old.name
+        is_text = name not in schema.key and _becomes_text(old.type, new.type)
         if new.type != old.type and (is_text or _keeps_values(old.type, new.type, policy)):
-            columns.append(replace(old, type=new.type))
-            retyped.add(old.name)
-        else:
-            columns.append(old)
+            retyped.add(name)
+        elif rule_for(new.type, policy).arrow != rule_for(old.type, policy).arrow:
+            asked.add(name)
+        columns.append(replace(old, type=new.type) if name in retyped | asked else old)
     after = replace(schema, columns=tuple(columns))
-    if after == schema:
+    if after == schema or not asked.isdisjoint(schema.key):
         return None
-    found = replace(after, columns=tuple(come[column.name] for column in after.columns))
-    if _in_lake(after, policy) != _in_lake(found, policy):
-        return None  # others have changed, too
-    names = tuple(column.name for column in schema.columns)
+    names = tuple(None if c.name in asked else c.name for c in schema.columns)
     return Reshaping(after, _in_lake(after, policy), names, ColumnChanges(), frozenset(retyped))
 
 

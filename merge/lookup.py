@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ratchet.core.change import TOKEN_COLUMN
+from ratchet.merge.keymatch import match_keys
 from ratchet.merge.newest import (
     RANK,
     SHARD_LEAF,
@@ -52,7 +53,6 @@ _FAR_READERS: Final = 16  # of an object store: they wait most of their time
 _LEAST_ROWS: Final = 1 << 18  # whose keys are read at a time, by each reader: a call costs, too
 _MOST_ROWS: Final = 1 << 20
 _TOKEN: Final = [SHARD_LEAF, *(f"{TOKEN_COLUMN}.{name}" for name in RANK)]
-_NUMBER: Final = "number"
 
 C = TypeVar("C")
 F = TypeVar("F")
@@ -305,14 +305,15 @@ def _hits(look: _Look, keys: range) -> Hits | None:
         parquet = parquet_file(look.lake, stream)
         places = {parquet.metadata.schema.column(i).path: i for i in range(len(parquet.schema))}
         for run in _runs(look, parquet.metadata, places, keys):
-            where, number = _matches(_key_columns(parquet, run, look.newest), look.newest, run.keys)
+            wanted = look.newest.keys.slice(run.keys.start, len(run.keys))
+            where, number = match_keys(_key_columns(parquet, run, look.newest), wanted)
             if not where.size:
                 continue
             if gone is None:
                 gone = gone_rows(look.lake, look.table, look.file)
                 gone_at = positions_of(gone)
             alive = _not_among(where + run.begin, gone_at)
-            where, number = where[alive], number[alive]
+            where, number = where[alive], number[alive] + run.keys.start
             if where.size:
                 newer = _newer(parquet, run, places, look.newest, where, number)
                 found.append((where + run.begin, number, newer))
@@ -358,22 +359,6 @@ def _key_columns(
             column = found[leaf].combine_chunks()
         columns.append(column.cast(kind))
     return columns
-
-
-def _matches(rows: list[pa.Array], newest: NewestChanges, keys: range) -> tuple[Ints, Ints]:
-    """The places of rows that have one of the keys, and of their keys."""
-    wanted = newest.keys.slice(keys.start, len(keys))
-    if len(rows) == 1:
-        found = pc.index_in(rows[0], value_set=wanted.column(0).combine_chunks())
-        where = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
-        number = found.take(pa.array(where)).to_numpy().astype(np.int64)
-        return where, number + keys.start
-    names = wanted.column_names
-    left = pa.table([*rows, pa.array(np.arange(len(rows[0])))], [*names, "at"])
-    right = wanted.append_column(_NUMBER, pa.array(np.arange(keys.start, keys.stop)))
-    both = left.join(right, names, join_type="inner", use_threads=False)
-    where = both["at"].combine_chunks().to_numpy()
-    return where, both[_NUMBER].combine_chunks().to_numpy()
 
 
 def _not_among(at: Ints, gone: Ints) -> Flags:

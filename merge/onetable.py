@@ -91,8 +91,7 @@ class OneTable:
         """
         state, found = work.state, work.found
         stopped = _stopped_error(state, found)
-        # What is computed was a consistent cut before, and is one up to wherever it stops.
-        if work.catches_up and stopped and not state.is_computed:
+        if work.catches_up and stopped and not state.is_of_one_place:
             raise stopped  # nothing of it was ever shown as a consistent cut
         changed = 0
         if work.catches_up or not found.is_empty:

@@ -27,6 +27,7 @@ from ratchet.core.dumps import app_id
 from ratchet.core.errors import LakeError
 from ratchet.core.position import Position
 from ratchet.core.reshaping import (
+    FindValues,
     NotComputableError,
     NotYetComputableError,
     Reshaping,
@@ -39,6 +40,7 @@ from ratchet.core.sql.columnchanges import column_changes
 from ratchet.core.sql.effects import REBUILT, ColumnChanges
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.core.types.constants import is_now
+from ratchet.merge.asking import AskedColumns
 from ratchet.merge.gather import gather
 from ratchet.merge.liverows import LiveRows
 from ratchet.merge.making import begin
@@ -49,7 +51,7 @@ from ratchet.store.delta.commits import commit_files
 from ratchet.store.delta.datafiles import write_data_file
 from ratchet.store.delta.log import TableFiles, replay_existing
 from ratchet.store.delta.tables import create_mirrored_table, stats_columns
-from ratchet.store.files import Lake
+from ratchet.store.files import ASKED_FORMAT, Lake, need_format
 from ratchet.store.rounds import RoundLog
 from ratchet.store.schemas import get_schema
 from ratchet.store.stops import Doubt, ShapeChange
@@ -273,6 +275,7 @@ def remake(
     *,
     deletion_vectors: bool,
     now: int,
+    asked: AskedColumns | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> TableState | None:
     """Compute a table's rows behind the change, so that it catches up from there.
@@ -283,18 +286,23 @@ def remake(
         reshaping: see `reshaping_of`.
         deletion_vectors: see create_delta_table.
         now: microseconds UTC.
+        asked: what the source was asked for, where it is (`Reshaping.asked`).
         stop: asked between two files.
 
     Returns:
         The state as saved; None: it was told to stop.
 
     Raises:
-        NotComputableError: no cut shows the table.
+        MisfitError: a value does not fit its column's new type.
+        NotComputableError: no cut shows the table, or the source has to be asked.
         TableFileError: a file of the table is gone or damaged.
         LakeError: the lake cannot be read or written.
     """
     if state.change is None:
         raise NotComputableError("nothing tells what the change does")
+    if reshaping.asked and asked is None:
+        names = ", ".join(reshaping.asked)
+        raise NotComputableError(f"only its server knows what its old rows have in {names}")
     shown = replay_existing(lake, state.shown_path, _DOING)
     making = begin(lake, state, state.change, first_round=state.change.first_round)
     create_mirrored_table(
@@ -314,6 +322,7 @@ def remake(
         making=making,
         key=_key(making, reshaping),
         reshaping=reshaping,
+        find=None if asked is None else asked.values.find,
         now=now,
     )
     files = []
@@ -337,7 +346,13 @@ def remake(
         )
     reach("remake.after_commit")
     moved = any(_as_logged(lake, state, s) != state.whole for s in state.change.positions)
-    return Tables(lake).save(_made(making, reshaping, state.change, moved=moved))
+    made = _made(making, reshaping, state.change, moved=moved)
+    if asked is not None:
+        need_format(lake, ASKED_FORMAT)
+        assert made.dump is not None  # noqa: S101 - it has just been made
+        generated = asked.generated or made.generated
+        made = replace(made, dump=replace(made.dump, end=dict(asked.end)), generated=generated)
+    return Tables(lake).save(made)
 
 
 def _made(
@@ -429,6 +444,7 @@ class _Pass:
         making: the state of that.
         key: columns that identify a row in it.
         reshaping: what happens to the rows.
+        find: gives the values that the source was asked for; None: it was not.
         now: microseconds UTC.
     """
 
@@ -438,6 +454,7 @@ class _Pass:
     making: TableState
     key: Sequence[str]
     reshaping: Reshaping
+    find: FindValues | None
     now: int
 
     def write(self, group: Sequence[DataFile]) -> DataFile:
@@ -457,4 +474,4 @@ class _Pass:
         folder, schema = self.making.shown_path, self.shown.schema
         for file in group:
             for part in LiveRows(self.lake, folder, file, schema).groups():
-                yield self.reshaping.rows(part, [TOKEN_COLUMN])
+                yield self.reshaping.rows(part, [TOKEN_COLUMN], self.find)

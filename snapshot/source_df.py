@@ -1,7 +1,7 @@
 """Reading a source's table for a verification: its fingerprint, and its keys with their prints.
 
-Lives here: the scan into scratch Parquet files under `_ratchet/scratch/`. Does not live here:
-prints (`prints`), reading single rows again (`reread`), comparing (`compare`), judging (`judge`).
+Lives here: what a scan of it (`scan`) keeps, in scratch Parquet files. Does not live here: prints
+(`prints`), reading single rows again (`reread`), comparing (`compare`), judging (`judge`).
 
 Invariant: each chunk of a scan comes with its floor, a position that its rows are sure to contain;
 the scan's end is a position that contains all that any chunk may have shown.
@@ -9,26 +9,20 @@ the scan's end is a position that contains all that any chunk may have shown.
 
 from __future__ import annotations
 
-import math
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ratchet.core.errors import RetryableError
 from ratchet.core.position import Position
 from ratchet.core.shell import redump
 from ratchet.core.types import InvalidValuePolicy
-from ratchet.snapshot.chunks import first_ranges
 from ratchet.snapshot.errors import ShapeChangedError
-from ratchet.snapshot.keys import ChunkRange
-from ratchet.snapshot.patience import RetryBudget
 from ratchet.snapshot.positions import require_committed, seen_position
 from ratchet.snapshot.prints import (
     BUCKET,
@@ -41,21 +35,18 @@ from ratchet.snapshot.prints import (
     combined,
     shard_print,
 )
-from ratchet.snapshot.reader import ChunkRequest, ChunkResult, ReadLimits, RowHashSpec
+from ratchet.snapshot.reader import ChunkResult, RowHashSpec
 from ratchet.snapshot.records import DumpSettings, ShardSource, TableDumpRequest
-from ratchet.snapshot.sessions import close_sessions, open_session
+from ratchet.snapshot.scan import SCRATCH, TableScan, remove_stale
+from ratchet.snapshot.sessions import open_session
 from ratchet.snapshot.source import SourceCatalog, SourceTable, common_columns
 from ratchet.snapshot.tasks import ReadChunk
-from ratchet.store import layout
 from ratchet.store.delta.tables import quoted
 from ratchet.store.failures import lake_errors
 from ratchet.store.files import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-SCRATCH: Final = f"{layout.PRIVATE}/scratch"
-_STALE: Final = 86_400_000_000  # microseconds after which a scratch file is nobody's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,18 +232,18 @@ def scan_source(
         TableStoppedError: the table is gone, or changes while it is read.
         RetryableError: a server stays away, or the scan was told to stop.
     """
-    _remove_stale(lake, now)
+    remove_stale(lake, now)
     folder = f"{SCRATCH}/verify-{uuid.uuid4().hex[:12]}"
-    scan = _Scan(
+    scan = TableScan(
         lake,
         folder=folder,
         shards=shards,
         tables=tables,
         columns=tuple(columns.names),
-        kept=kept,
         read=read,
         settings=settings,
         since=since or {},
+        printing={shard: kept.of_shard(shard) for shard in tables},
         stop=stop,
     )
     try:
@@ -289,112 +280,3 @@ def require_all_committed(
     for shard, position in positions.items():
         with open_session(shards[shard].config) as session:
             require_committed(session, position)
-
-
-class _Scan:
-    """One scan: ranges side by side, each chunk after chunk."""
-
-    def __init__(
-        self,
-        lake: Lake,
-        *,
-        folder: str,
-        shards: Mapping[str, ShardSource],
-        tables: Mapping[str, SourceTable],
-        columns: tuple[str, ...],
-        kept: ScanColumns,
-        read: ReadChunk,
-        settings: DumpSettings,
-        since: Mapping[str, Position],
-        stop: threading.Event | None,
-    ) -> None:
-        self._lake = lake
-        self._folder = folder
-        self._shards = shards
-        self._tables = tables
-        self._columns = columns
-        self._kept = kept
-        self._read = read
-        self._settings = settings
-        self._since = since
-        self._stop = stop or threading.Event()
-        self._failed = threading.Event()  # then the other ranges' work would be lost
-        self._patience = RetryBudget(settings.patience)
-        self._lock = threading.Lock()
-        self._number = 0
-
-    def run(self) -> tuple[ChunkResult, ...]:
-        """Read everything."""
-        ranges = []
-        for shard, table in self._tables.items():
-            name = table.schema.name
-            with open_session(self._shards[shard].primary, table=name) as session:
-                found = first_ranges(session.query, table.plan, 2 * self._settings.parallel)
-            ranges += [(shard, keys) for keys in found]
-        with ThreadPoolExecutor(self._settings.parallel, "scan") as pool:
-            parts = list(pool.map(lambda one: self._range(*one), ranges))
-        return tuple(chunk for part in parts for chunk in part)
-
-    def _range(self, shard: str, keys: ChunkRange) -> list[ChunkResult]:
-        chunks: list[ChunkResult] = []
-        rest: ChunkRange | None = keys
-        try:
-            while rest is not None:
-                chunks.append(self._chunk(shard, rest))
-                rest = chunks[-1].rest
-        except BaseException:
-            self._failed.set()
-            raise
-        finally:
-            close_sessions()
-        return chunks
-
-    def _chunk(self, shard: str, keys: ChunkRange) -> ChunkResult:
-        while not (self._stop.is_set() or self._failed.is_set()):
-            try:
-                self._settings.throttle.wait(self._shards[shard], self._stop)
-                result = self._read(self._request(shard, keys))
-            except RetryableError as error:
-                self._stop.wait(self._patience.failed(shard, error))
-                continue
-            self._patience.succeeded(shard)
-            self._settings.throttle.count(result.rows)
-            return result
-        raise RetryableError(
-            "the scan was told to stop", operation="read a table to verify it", source=shard
-        )
-
-    def _request(self, shard: str, keys: ChunkRange) -> ChunkRequest:
-        table, settings = self._tables[shard], self._settings
-        with self._lock:
-            self._number += 1
-            number = self._number
-        return ChunkRequest(
-            number=number,
-            config=self._shards[shard].config,
-            schema=table.schema,
-            shape=table.shape,
-            plan=table.plan,
-            keys=keys,
-            generation=self._shards[shard].generation,
-            since=self._since.get(shard) if self._shards[shard].config.target else None,
-            lake=self._lake,
-            folder=self._folder,
-            name="scan",
-            policy=settings.policy,
-            key=table.schema.key,
-            limits=ReadLimits(
-                seconds=settings.chunk_seconds if settings.chunk_rows is None else math.inf,
-                rows=settings.throttle.most_rows(settings.chunk_rows or ReadLimits().rows),
-                bytes=settings.chunk_bytes,
-            ),
-            columns=self._columns,
-            compression="none",  # prints cannot be made smaller, and the file lives for minutes
-            printing=self._kept.of_shard(shard),
-        )
-
-
-def _remove_stale(lake: Lake, now: int) -> None:
-    for file in lake.list(SCRATCH):
-        if 0 < file.modified_at < now - _STALE:
-            lake.delete(file.path)

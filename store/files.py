@@ -40,8 +40,10 @@ PARTS_FORMAT = 3  # of one with segments: earlier versions would take what is in
 STAGED_FORMAT = 4  # of one with staged tables: earlier versions would merge into what is shown
 COMPUTED_FORMAT = 5  # of one with computed tables: earlier versions would dump into one as well
 BUNDLES_FORMAT = 6  # of one with bundles: earlier versions would remove one with its first round
+ASKED_FORMAT = 7  # of one with columns read again: earlier versions would show half of that
 _KNOWN = (
     FORMAT_VERSION, HELD_FORMAT, PARTS_FORMAT, STAGED_FORMAT, COMPUTED_FORMAT, BUNDLES_FORMAT,
+    ASKED_FORMAT,
 )  # fmt: skip
 _NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
 _DELETERS = 16  # at a time: they wait most of their time

@@ -152,6 +152,11 @@ class TableState:
         return self.dump is not None and self.dump.computed
 
     @property
+    def is_of_one_place(self) -> bool:
+        """Whether it is, and nothing of it was read: it is a consistent cut wherever it stops."""
+        return self.is_computed and self.dump is not None and self.dump.start == self.dump.end
+
+    @property
     def path(self) -> str:
         """The Delta table that is dumped and merged into, relative to the lake's root."""
         if self.dump is None or not self.is_staged:

@@ -69,9 +69,18 @@ def execute(server: Any, database: str, statement: str) -> None:
 
 
 def computed(said: Path) -> set[str]:
-    """The tables that a run has computed."""
-    lines = said.read_text().splitlines()
-    return {line.partition("shop.")[2].partition(":")[0] for line in lines if "computed in" in line}
+    """The tables that a run has computed without reading the source."""
+    return _told(said, "without reading the source")
+
+
+def asked(said: Path) -> set[str]:
+    """The tables that a run has computed with some columns of the source."""
+    return _told(said, "rows read from the source")
+
+
+def _told(said: Path, how: str) -> set[str]:
+    lines = [line for line in said.read_text().splitlines() if "computed in" in line]
+    return {line.partition("shop.")[2].partition(":")[0] for line in lines if how in line}
 
 
 def wait_until_shown(running: Any, said: Path, names: list[str]) -> None:

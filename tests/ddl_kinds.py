@@ -10,7 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-Done = Literal["streams on", "compared", "computed", "taken", "dumped again", "dumped", "stops"]
+Done = Literal[
+    "streams on", "compared", "computed", "column read", "taken", "dumped again", "dumped", "stops",
+]  # fmt: skip
+    "streams on", "compared", "computed", "column read", "taken", "dumped again", "dumped", "stops"
+]
 
 COLUMNS: Final = (
     "id INT NOT NULL, s VARCHAR(20) NOT NULL, n INT, e ENUM('a','b'), u SET('p','q'), "
@@ -112,7 +116,7 @@ COMPUTED: Final = {
     "key_renamed": "RENAME COLUMN id TO ident, ADD INDEX i (n)",
     "several": "ADD x INT DEFAULT 1, DROP COLUMN w, RENAME COLUMN f TO g",
 }
-_DUMPED_AGAIN: Final = {
+ASKED: Final = {
     "is_stored": "ADD x INT AS (n + 1) STORED",
     "not_stored": "ADD x INT AS (n + 1) VIRTUAL",
     "expression": "ADD x INT NOT NULL DEFAULT (1 + 2)",
@@ -120,6 +124,11 @@ _DUMPED_AGAIN: Final = {
     "fewer_digits": "MODIFY d DECIMAL(10,1)",
     "more_exact": "MODIFY f DOUBLE",
     "bytes": "MODIFY s VARBINARY(200) NOT NULL",
+    "digits_to_number": "MODIFY d INT",
+    "no_time_of_day": "MODIFY m DATE",
+    "asked_and_told": "ADD x INT DEFAULT 1, ADD y INT AS (id * 2) STORED, DROP COLUMN w",
+}
+_DUMPED_AGAIN: Final = {
     "other_key": "DROP PRIMARY KEY, ADD PRIMARY KEY (id, s)",
 }
 
@@ -161,6 +170,7 @@ KINDS: Final[dict[str, Kind]] = {
         typed=["ADD x INT NOT NULL DEFAULT 3, MODIFY n BIGINT, DROP COLUMN w"],
         tool="pt-osc",
     ),
+    **{name: _alter(what, "column read") for name, what in ASKED.items()},
     **{name: _alter(what, "dumped again") for name, what in _DUMPED_AGAIN.items()},
     "made_anew": Kind(
         says="DROP TABLE, CREATE TABLE",

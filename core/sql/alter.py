@@ -53,7 +53,7 @@ class Alteration:
         touched: columns of which it says more than their definition: where one comes and has its
             default set by the same statement, MariaDB fills it with that.
         heeds_default: see `statements.Log`.
-        added: columns that come, with one value in all rows.
+        added: columns that come, none of them the key.
         dropped: columns that go.
         renamed: columns that change their names: (old, new).
         retyped: columns that are defined anew.
@@ -322,9 +322,16 @@ def _add_column(cursor: TokenCursor, found: Alteration, *, if_absent: bool) -> N
     made = definition(cursor)
     if made.references:
         found.changes.append(_FOREIGN)
-    if made.constant and not made.odd and not made.references:
+    if not (made.is_key or made.references):
         found.added.append(
-            AddedColumn(name, made.tokens, made.default, made.not_null, if_absent=if_absent)
+            AddedColumn(
+                name,
+                made.tokens,
+                made.default,
+                made.not_null,
+                if_absent=if_absent,
+                is_told=made.constant and not made.odd,
+            )
         )
     if made.null_in_all_rows(heeds_default=found.heeds_default):
         found.nulls.append(name)

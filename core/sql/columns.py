@@ -57,6 +57,7 @@ class Definition:
         timestamp: whether it is a TIMESTAMP, which may be NOT NULL unless it says NULL.
         not_null: whether it says NOT NULL.
         constant: whether the rows that were there all get one value that it tells, if it comes.
+        is_key: whether it makes the column the primary key.
         default: the tokens of that value, where it says DEFAULT; those of CURRENT_TIMESTAMP mean
             the statement's time.
         tokens: all of it.
@@ -70,6 +71,7 @@ class Definition:
     timestamp: bool = False
     not_null: bool = False
     constant: bool = True
+    is_key: bool = False
     default: Sequence[SqlToken] = ()
     tokens: Sequence[SqlToken] = ()
 
@@ -187,7 +189,7 @@ def _constraint(cursor: TokenCursor, found: Definition) -> bool:
     if cursor.accept("UNIQUE"):
         cursor.accept("KEY")
     elif cursor.accept("PRIMARY", "KEY") or cursor.one_of("KEY", "PRIMARY"):
-        found.valued, found.constant = True, False
+        found.valued = found.is_key = True
     elif cursor.peek().word in {"CONSTRAINT", "CHECK"}:
         if cursor.accept("CONSTRAINT") and cursor.peek().word != "CHECK":
             cursor.name()

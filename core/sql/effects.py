@@ -44,7 +44,7 @@ class TableName:
 
 @dataclass(frozen=True, slots=True)
 class AddedColumn:
-    """A column that comes, with one value in all rows that were there.
+    """A column that comes, and what the rows that were there have in it.
 
     Attributes:
         name: its name.
@@ -53,6 +53,7 @@ class AddedColumn:
             none: the type's own where it is NOT NULL, else NULL.
         not_null: whether it is NOT NULL.
         if_absent: whether it comes only if the table has no such column.
+        is_told: whether its definition tells one value for all of them.
     """
 
     name: str
@@ -60,6 +61,7 @@ class AddedColumn:
     default: Sequence[SqlToken]
     not_null: bool
     if_absent: bool = False
+    is_told: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from ratchet.jobs.capture.capturing import CaptureSettings, Stream
 from ratchet.merge.cascades.concern import concerned
 from ratchet.merge.cascades.graph import KeyGraph, read_graph
 from ratchet.snapshot.keychanges import Changes
-from ratchet.snapshot.source_df import SCRATCH
+from ratchet.snapshot.scan import SCRATCH
 from ratchet.store.files import Lake
 from ratchet.store.tables import Tables
 from ratchet.wire.binlog import DumpOptions

@@ -1,7 +1,8 @@
 """Makes a table that a schema change has stopped from what the lake has, without the source.
 
-Either its columns have changed: then its rows come from those that the mirror had. Or a tool has
-swapped in a copy of it: then they come from the change log of that copy.
+Either its columns have changed: then its rows come from those that the mirror had, and what only
+its server knows of them is read, by their keys. Or a tool has swapped in a copy of it: then they
+come from the change log of that copy.
 
 Lives here: which of the two, what is asked of the source for that, and what is told of it. Does not
 live here: making the table (`merge.remake`, `merge.fromlog`), which tables and when (`altered`).
@@ -10,27 +11,40 @@ live here: making the table (`merge.remake`, `merge.fromlog`), which tables and 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from ratchet.core.errors import SourceUnfitError, TableStoppedError
 from ratchet.core.position import Position
-from ratchet.core.reshaping import NotComputableError, NotYetComputableError
+from ratchet.core.reshaping import (
+    MisfitError,
+    NotComputableError,
+    NotYetComputableError,
+    Reshaping,
+)
 from ratchet.core.rounds import StatementTime
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.preflight.restarts import started_at
 from ratchet.jobs.reporting.text import one_line
+from ratchet.merge.askedvalues import AskedValues
+from ratchet.merge.asking import AskedColumns, refuse_asking
 from ratchet.merge.fromlog import copy_of, events_since_swap, make_from_log, swapped_table
 from ratchet.merge.remake import refuse_unlogged, remake, reshaping_of
 from ratchet.merge.swap import CopyLog, is_moved, refuse_untold
+from ratchet.snapshot.columnscan import ColumnScan, read_columns
 from ratchet.snapshot.records import DumpSettings, ShardSource
 from ratchet.snapshot.source import SourceCatalog, SourceTable, common_columns
+from ratchet.snapshot.tasks import ReadChunk
 from ratchet.store.files import Lake
 from ratchet.store.stops import ShapeChange
 from ratchet.store.tables import TableState
 from ratchet.wire.decode.answers import as_text, single_value
+from ratchet.wire.decode.unfit import unfit_tables
 from ratchet.wire.session import Session, quoted
 
 if TYPE_CHECKING:
@@ -68,6 +82,7 @@ class TableComputer:
         lake: the lake.
         shards: ShardId as text -> where it is read from.
         settings: the dump's.
+        read: reads a chunk (snapshot.tasks).
         now: microseconds UTC.
     """
 
@@ -77,6 +92,7 @@ class TableComputer:
         lake: Lake,
         shards: Mapping[str, ShardSource],
         settings: DumpSettings,
+        read: ReadChunk,
         *,
         now: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
@@ -84,17 +100,18 @@ class TableComputer:
         self._lake = lake
         self._shards = shards
         self._settings = settings
+        self._read = read
         self._now = now
         # Table -> its swap, and a position behind which its server had no copy of it any more.
         self._gone: dict[str, tuple[Position, Position]] = {}
         self._watched: dict[str, _Watch] = {}
 
-    def __call__(self, state: TableState, stop: Callable[[], bool]) -> None:
+    def __call__(self, state: TableState, stop: threading.Event) -> None:
         """Make a table, so that it catches up; told to stop, it is left for the next run.
 
         Args:
             state: the table.
-            stop: whether the run ends.
+            stop: set when the run ends.
 
         Raises:
             NotComputableError: its rows have to be read from the source.
@@ -110,7 +127,7 @@ class TableComputer:
         else:
             self._take(state, copy, stop)
 
-    def _reshape(self, state: TableState, stop: Callable[[], bool]) -> None:
+    def _reshape(self, state: TableState, stop: threading.Event) -> None:
         began = time.monotonic()
         try:
             reshaping = reshaping_of(
@@ -119,17 +136,87 @@ class TableComputer:
         except NotYetComputableError as error:
             soon = self._refuse_unlogged(state)
             raise NotYetComputableError(str(error), seconds=_OTHERS, soon=soon) from error
-        done = remake(
+        done, read = self._remade(state, reshaping, stop)
+        if done is not None and state.change is not None:
+            seconds = time.monotonic() - began
+            _tell(state, state.change, f"computed in {seconds:.1f} s, {read}")
+
+    def _remade(
+        self, state: TableState, reshaping: Reshaping, stop: threading.Event
+    ) -> tuple[TableState | None, str]:
+        """The table as it was saved, and what was read for that, in words."""
+        if not reshaping.asked:
+            try:
+                made = self._computed(state, reshaping, None, stop)
+            except MisfitError as error:
+                reshaping = reshaping.asking(reshaping.retyped)
+                log.info("%s: %s", state.name, error)
+            else:
+                return made, "without reading the source"
+        scan, generated = self._asked(state, reshaping, stop)
+        try:
+            names = (*reshaping.schema.key, *reshaping.asked)
+            kinds = pa.schema([reshaping.columns.field(name) for name in names])
+            values = AskedValues.load(self._lake, scan.files, kinds, reshaping.schema.key)
+            asked = AskedColumns(values=values, end=scan.end, generated=generated)
+            made = self._computed(state, reshaping, asked, stop)
+        finally:
+            scan.remove(self._lake)
+        return made, f"{', '.join(reshaping.asked)} of {scan.rows:,} rows read from the source"
+
+    def _computed(
+        self,
+        state: TableState,
+        reshaping: Reshaping,
+        asked: AskedColumns | None,
+        stop: threading.Event,
+    ) -> TableState | None:
+        return remake(
             self._lake,
             state,
             reshaping,
             deletion_vectors=self._settings.deletion_vectors,
             now=self._now(),
+            asked=asked,
+            stop=stop.is_set,
+        )
+
+    def _asked(
+        self, state: TableState, reshaping: Reshaping, stop: threading.Event
+    ) -> tuple[ColumnScan, bool]:
+        """The columns that only the server knows; and whether the table has generated ones now."""
+        change, table = state.change, self._source_table(state)
+        if change is None or table is None:
+            raise NotComputableError("its server does not tell what its columns are now")
+        source = self._shards[change.shard]
+        if source.config.target:
+            raise NotComputableError("a vtgate's tablets are not asked for single columns")
+        with Session.connect(source.primary) as session:
+            odd = unfit_tables(
+                session.query,
+                database=source.config.database,
+                trusts_virtual=source.config.trusts_virtual,
+                table=state.table,
+            )
+        if state.table in odd:
+            raise NotComputableError(odd[state.table])
+        refuse_asking(
+            self._lake, state, change, reshaping, shape=table.schema, policy=self._settings.policy
+        )
+        names = ", ".join(reshaping.asked)
+        log.info("%s: reading %s again, of about %d rows", state.name, names, table.size.rows)
+        scan = read_columns(
+            self._lake,
+            table,
+            source,
+            self._read,
+            columns=reshaping.asked,
+            place=change.position,
+            settings=self._settings,
+            now=self._now(),
             stop=stop,
         )
-        if done is not None and state.change is not None:
-            seconds = time.monotonic() - began
-            _tell(state, state.change, f"computed in {seconds:.1f} s, without reading the source")
+        return scan, table.generated
 
     def _refuse_unlogged(self, state: TableState) -> bool:
         """A shard may have got the columns of the others without a word in its log.
@@ -172,7 +259,7 @@ class TableComputer:
             return None  # or one has no such table
         return {table.schema for table in found}
 
-    def _take(self, state: TableState, copy: str, stop: Callable[[], bool]) -> None:
+    def _take(self, state: TableState, copy: str, stop: threading.Event) -> None:
         began = time.monotonic()
         if state.change is not None and state.change.position.flavor != "mysql":
             self._refuse_unmoved(state, copy, state.change)
@@ -192,7 +279,7 @@ class TableComputer:
             policy=self._settings.policy,
             deletion_vectors=self._settings.deletion_vectors,
             now=self._now(),
-            stop=stop,
+            stop=stop.is_set,
         )
         if done is not None:
             seconds = time.monotonic() - began

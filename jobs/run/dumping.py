@@ -54,7 +54,7 @@ _LATER: Final = 0.5  # seconds until the rest of those that are to be computed
 _LOCKED: Final = 5.0  # seconds until a keyspace with a locked table is looked at again
 
 MakeDumper = Callable[[OnProgress], Dumper]
-ComputeTable = Callable[[TableState, Callable[[], bool]], None]
+ComputeTable = Callable[[TableState, threading.Event], None]
 
 
 class DumpRunner:
@@ -231,7 +231,7 @@ class DumpRunner:
         self._check()
         began = time.monotonic()
         try:
-            compute(state, self._stop.is_set)
+            compute(state, self._stop)
         except NotYetComputableError as error:
             log.debug("%s is computed later: %s", state.name, error)
             self._altered.tried_to_compute(state.name, error.seconds, soon=error.soon)
@@ -242,7 +242,8 @@ class DumpRunner:
             log.warning("%s is dumped again: %s", state.name, error.message)
             self._altered.refuse(state)
         except RetryableError as error:
-            log.warning("%s; %s is computed later", error, state.name)
+            if not self._stop.is_set():
+                log.warning("%s; %s is computed later", error, state.name)
             self._altered.tried_to_compute(state.name, _AWAY)
         except LakeError:
             self._check()  # a run that took over has removed what this one was making

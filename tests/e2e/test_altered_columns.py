@@ -17,7 +17,7 @@ from typing import Any, Final
 import ddl_kinds
 import pymysql
 import pytest
-from altered_kit import change, computed, create, execute, wait_until_shown
+from altered_kit import asked, change, computed, create, execute, wait_until_shown
 from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of, reading
 
 from lab.servers import create_ratchet_user
@@ -32,9 +32,15 @@ COMPUTED: Final = {
     "narrower": "MODIFY n SMALLINT",
     "narrower_key": "MODIFY id SMALLINT NOT NULL",
 }
-READ: Final = {
+ASKED: Final = {
     "made_of_others": "ADD x INT AS (n + 1) STORED",
+    "shown_only": "ADD x INT AS (n + 1) VIRTUAL AFTER id, DROP COLUMN l",
     "fewer_digits": "MODIFY d DECIMAL(10,1)",
+    "counted": "ADD x INT NOT NULL AUTO_INCREMENT UNIQUE",
+    "to_double": "MODIFY n DOUBLE",
+    "any_value": "ADD x VARCHAR(40) DEFAULT (CONCAT('one ', 1 + 1))",
+}
+READ: Final = {
     "key_gone": "DROP PRIMARY KEY, ADD PRIMARY KEY (id, s)",
 }
 TABLES: Final = [f"t{n}" for n in range(5)]
@@ -57,13 +63,13 @@ def test_on_mysql(
 def while_it_runs(
     server: Any, database: str, make_ratchet: Callable[..., Ratchet], said: Path
 ) -> None:
-    names = [*COMPUTED, *READ, QUIET]
+    names = [*COMPUTED, *ASKED, *READ, QUIET]
     ratchet = begun(server, database, make_ratchet, names)
     running = ratchet.start("run", log=said)
     with reading(ratchet, names) as seen:
         for number, name in enumerate(names):
             change(server, database, name, number)
-            what = {**COMPUTED, **READ, QUIET: COMPUTED["number"]}[name]
+            what = {**COMPUTED, **ASKED, **READ, QUIET: COMPUTED["number"]}[name]
             execute(server, database, f"ALTER TABLE {name} {what}")
             if name != QUIET:
                 change(server, database, name, number + 100)
@@ -72,6 +78,7 @@ def while_it_runs(
     end_of(running, 120)
     assert running.returncode == 0, said.read_text()
     assert computed(said) == {*COMPUTED, QUIET}, said.read_text()
+    assert asked(said) == {*ASKED}, said.read_text()
     assert min(rows for name in names for rows, _ in seen[name]) >= 20
     ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, [server], database, names)

@@ -87,16 +87,28 @@ def test_what_is_not_understood_is_refused(what: str, why: str) -> None:
         computed(what)
 
 
-def test_another_type_than_the_statement_has_is_refused() -> None:
+def test_another_type_than_the_statement_has_is_asked_for() -> None:
     """The column has been changed since: what it was before is not known."""
-    with pytest.raises(NotComputableError, match="not a plain one"):
-        computed("ADD n INT NOT NULL DEFAULT 7", Column(name="n", type=BIG))
+    assert computed("ADD n INT NOT NULL DEFAULT 7", Column(name="n", type=BIG)).asked == ("n",)
 
 
 @pytest.mark.parametrize(
     "what",
     [
-        "ADD n INT AUTO_INCREMENT UNIQUE", "ADD n INT DEFAULT (1 + 1)", "DROP PRIMARY KEY",
+        "ADD n INT AUTO_INCREMENT UNIQUE", "ADD n INT DEFAULT (1 + 1)", "ADD n SERIAL",
+        "ADD n INT AS (id) VIRTUAL FIRST", "ADD n FLOAT(7,2)", "ADD n INT NOT NULL NULL",
+        "ADD n DATE DEFAULT CURRENT_DATE",
+    ],
+)  # fmt: skip
+def test_a_value_that_is_not_told_is_asked_for(what: str) -> None:
+    found = computed(what, Column(name="n", type=INT))
+    assert found.asked == ("n",)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "ADD n INT AUTO_INCREMENT PRIMARY KEY", "DROP PRIMARY KEY",
         "ADD n INT DEFAULT 5, ALTER n SET DEFAULT 6", "DROP a, CONVERT TO CHARACTER SET latin1",
         "DROP a, ADD FOREIGN KEY (b) REFERENCES u (b)", "DROP a, ENGINE=BLACKHOLE",
         "DROP a, RENAME TO u", "DROP PARTITION p", "DROP a, DROP INDEX i", "FORCE what", "",
@@ -136,12 +148,56 @@ def test_wider_types_keep_every_value(scale: int) -> None:
     assert found.rows(ROWS, []).schema.field("id").type == pa.int64()
     for other in (
         {}, {"id": ColumnType(name="varchar", length=80, charset="utf8mb4")},  # of the key
+    ):  # fmt: skip
+        assert retype(SCHEMA, with_types(**other), POLICY) is None, other
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
         {"b": ColumnType(name="bigint", unsigned=True)},
         # A long number is the server's own text, which nobody else writes.
         {"b": ColumnType(name="decimal", precision=39, scale=2)},
         {"id": BIG, "b": ColumnType(name="double")},
-    ):  # fmt: skip
-        assert retype(SCHEMA, with_types(**other), POLICY) is None, other
+    ],
+)
+def test_the_source_is_asked_for_values_that_only_it_knows(other: dict[str, ColumnType]) -> None:
+    found = retype(SCHEMA, with_types(**other), POLICY)
+    assert found is not None
+    assert found.asked == ("b",)
+    assert found.schema.column("b").type == other["b"]
+    assert found.retyped == other.keys() - {"b"}
+    given: list[pa.Table] = []
+
+    def find(keys: pa.Table) -> pa.Table:
+        given.append(keys)
+        return pa.table({"b": pa.nulls(2, found.columns.field("b").type)})
+
+    shown = found.rows(ROWS, ["_token"], find)
+    assert shown.column_names == ["id", "a", "b", "_token"]
+    assert shown.column("b").null_count == 2
+    assert given == [shown.select(["id"])]
+
+
+def test_the_source_is_asked_for_what_a_new_column_has() -> None:
+    come = Column(name="g", type=INT)
+    found = computed("ADD g INT AS (id + 1) STORED, RENAME COLUMN id TO i", come)
+    assert found.asked == ("g",)
+    shown = found.rows(ROWS, [], lambda keys: pa.table({"g": keys["i"]}))
+    assert [row["g"] for row in shown.to_pylist()] == [1, 2]
+    for what in ("ADD g INT PRIMARY KEY", "ADD g INT REFERENCES o (id)", "ADD g INT KEY"):
+        assert column_changes(f"ALTER TABLE t {what}", "t") is None, what
+
+
+def test_a_key_is_not_asked_for() -> None:
+    found = retype(SCHEMA, with_types(id=BIG), POLICY)
+    assert found is not None
+    with pytest.raises(NotComputableError, match="key"):
+        found.asking(found.retyped)
+    other = retype(SCHEMA, with_types(b=BIG), POLICY)
+    assert other is not None
+    assert other.asking(other.retyped).asked == ("b",)
+    assert not other.asking(other.retyped).retyped
 
 
 def number(
@@ -255,4 +311,6 @@ def test_what_is_not_sure_to_be_its_digits(old: ColumnType, new: ColumnType) -> 
     """ZEROFILL would be shown: it is unsigned, and stands in no log."""
     before = replace(SCHEMA, columns=(SCHEMA.columns[0], Column(name="x", type=old)))
     behind = replace(before, columns=(SCHEMA.columns[0], Column(name="x", type=new)))
-    assert retype(before, behind, POLICY) is None
+    found = retype(before, behind, POLICY)
+    assert found is not None
+    assert (found.asked, found.retyped) == (("x",), frozenset())
