@@ -32,10 +32,12 @@ class AskedValues:
     """Values by key.
 
     Attributes:
-        keys: the keys, by their first column, none twice.
+        key: names of the key's columns.
+        keys: k0, k1 ...: the keys, by their first column, none twice.
         values: for each the values.
     """
 
+    key: tuple[str, ...]
     keys: pa.Table
     values: pa.Table
 
@@ -58,13 +60,17 @@ class AskedValues:
         parts = [columns.empty_table()]
         for path in files:
             with lake_errors(_DOING, path), lake.open_input(path) as stream:
-                parts.append(pq.read_table(stream, columns=columns.names).cast(columns))
-        found = pa.concat_tables(parts).combine_chunks().sort_by(key[0])
-        kept = found.select(list(key))
-        if kept.group_by(list(key)).aggregate([]).num_rows < kept.num_rows:
+                # With `a` it reads `a.b`, too, and sorts by `.a` as a part of something.
+                rows = pq.ParquetFile(stream).read(columns=columns.names)
+                parts.append(rows.select(columns.names).cast(columns))
+        found = pa.concat_tables(parts).combine_chunks()
+        names = [f"k{number}" for number in range(len(key))]
+        keys = found.select(list(key)).rename_columns(names)
+        if keys.group_by(names).aggregate([]).num_rows < keys.num_rows:
             raise NotComputableError("two rows of the source have the same key")
-        others = [name for name in columns.names if name not in key]
-        return cls(kept, found.select(others))
+        order = pc.sort_indices(keys, sort_keys=[("k0", "ascending")])
+        values = found.select([name for name in columns.names if name not in key])
+        return cls(tuple(key), keys.take(order).combine_chunks(), values.take(order))
 
     def find(self, keys: pa.Table) -> pa.Table:
         """The values of rows, in their order; NULL where the source has no such key.
@@ -72,7 +78,7 @@ class AskedValues:
         Args:
             keys: the key's columns.
         """
-        rows = [keys.column(name).combine_chunks() for name in self.keys.column_names]
+        rows = [keys.column(name).combine_chunks() for name in self.key]
         near = self._near(rows[0])
         where, number = match_keys(rows, self.keys.slice(near.start, len(near)))
         places = np.full(keys.num_rows, -1, np.int64)

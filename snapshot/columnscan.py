@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
@@ -40,12 +41,14 @@ class ColumnScan:
         folder: where the files lie, relative to the lake's root; `remove` takes them away.
         files: the Parquet files, relative to the lake's root: the key and the columns.
         rows: how many were read.
+        misfits: column -> values that became NULL because they did not fit.
         end: shard -> a position that contains everything that was shown.
     """
 
     folder: str
     files: tuple[str, ...]
     rows: int
+    misfits: Counter[str]
     end: dict[str, Position]
 
     def remove(self, lake: Lake) -> None:
@@ -112,10 +115,14 @@ def read_columns(
     except BaseException:
         lake.delete_folder(folder)
         raise
+    misfits: Counter[str] = Counter()
+    for one in chunks:
+        misfits.update(one.misfits)
     return ColumnScan(
         folder=folder,
         files=tuple(f"{folder}/{one.file}" for one in chunks if one.file),
         rows=sum(one.rows for one in chunks),
+        misfits=misfits,
         end=end,
     )
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 Done = Literal[
-    "streams on", "compared", "computed", "column read", "taken", "dumped again", "dumped", "stops",
-]  # fmt: skip
     "streams on", "compared", "computed", "column read", "taken", "dumped again", "dumped", "stops"
 ]
 

@@ -29,6 +29,7 @@ from ratchet.core.reshaping import (
 )
 from ratchet.core.rounds import StatementTime
 from ratchet.core.schema import TableSchema
+from ratchet.core.types import misfits_told
 from ratchet.jobs.preflight.restarts import started_at
 from ratchet.jobs.reporting.text import one_line
 from ratchet.merge.askedvalues import AskedValues
@@ -154,6 +155,8 @@ class TableComputer:
             else:
                 return made, "without reading the source"
         scan, generated = self._asked(state, reshaping, stop)
+        if scan.misfits:
+            log.warning(misfits_told(state.name, scan.misfits))
         try:
             names = (*reshaping.schema.key, *reshaping.asked)
             kinds = pa.schema([reshaping.columns.field(name) for name in names])
@@ -375,7 +378,7 @@ def _tell(state: TableState, change: ShapeChange, what: str) -> None:
     log.info(
         "%s: %s: %s",
         state.name,
-        one_line(change.statement or "its columns are wider")[:200],
+        one_line(change.statement or "its columns have other types")[:200],
         what,
         extra={"fields": {"event": "schema_change_computed", "table": state.name}},
     )
