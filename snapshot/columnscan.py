@@ -21,7 +21,7 @@ from typing import Final
 
 from ratchet.core.position import Position
 from ratchet.core.reshaping import NotComputableError
-from ratchet.snapshot.reader import ChunkRequest, ChunkResult
+from ratchet.snapshot.reader import ChunkRequest, ChunkResult, read_chunk
 from ratchet.snapshot.records import DumpSettings, ShardSource
 from ratchet.snapshot.scan import SCRATCH, TableScan, remove_stale
 from ratchet.snapshot.source import SourceTable
@@ -60,7 +60,6 @@ def read_columns(
     lake: Lake,
     table: SourceTable,
     source: ShardSource,
-    read: ReadChunk,
     *,
     columns: Collection[str],
     place: Position,
@@ -69,13 +68,12 @@ def read_columns(
     stop: threading.Event,
     most: int = MOST_BYTES,
 ) -> ColumnScan:
-    """Read columns of all rows of a table, with their keys.
+    """Read columns of all rows of a table, with their keys, in this process: they end up in it.
 
     Args:
         lake: where the files go.
         table: the table on its server.
         source: the one shard that it is mirrored from; no vtgate.
-        read: reads a chunk (snapshot.tasks).
         columns: their names.
         place: what each read has to contain.
         settings: how to go about it: the throttle above all.
@@ -104,7 +102,7 @@ def read_columns(
         shards={shard: source},
         tables={shard: narrow},
         columns=tuple(one.name for one in some),
-        read=_bounded(read, most, columns),
+        read=_bounded(most, columns),
         settings=settings,
         since={},
         stop=stop,
@@ -127,13 +125,13 @@ def read_columns(
     )
 
 
-def _bounded(read: ReadChunk, most: int, columns: Collection[str]) -> ReadChunk:
+def _bounded(most: int, columns: Collection[str]) -> ReadChunk:
     """Read until there are too many bytes."""
     lock, taken, rows = threading.Lock(), 0, 0
 
     def bounded(request: ChunkRequest) -> ChunkResult:
         nonlocal taken, rows
-        result = read(request)
+        result = read_chunk(request)
         with lock:
             taken, rows = taken + result.bytes, rows + result.rows
             if taken > most:

@@ -40,7 +40,6 @@ from ratchet.merge.swap import CopyLog, is_moved, refuse_untold
 from ratchet.snapshot.columnscan import ColumnScan, read_columns
 from ratchet.snapshot.records import DumpSettings, ShardSource
 from ratchet.snapshot.source import SourceCatalog, SourceTable, common_columns
-from ratchet.snapshot.tasks import ReadChunk
 from ratchet.store.files import Lake
 from ratchet.store.stops import ShapeChange
 from ratchet.store.tables import TableState
@@ -83,7 +82,6 @@ class TableComputer:
         lake: the lake.
         shards: ShardId as text -> where it is read from.
         settings: the dump's.
-        read: reads a chunk (snapshot.tasks).
         now: microseconds UTC.
     """
 
@@ -93,7 +91,6 @@ class TableComputer:
         lake: Lake,
         shards: Mapping[str, ShardSource],
         settings: DumpSettings,
-        read: ReadChunk,
         *,
         now: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
@@ -101,7 +98,6 @@ class TableComputer:
         self._lake = lake
         self._shards = shards
         self._settings = settings
-        self._read = read
         self._now = now
         # Table -> its swap, and a position behind which its server had no copy of it any more.
         self._gone: dict[str, tuple[Position, Position]] = {}
@@ -212,7 +208,6 @@ class TableComputer:
             self._lake,
             table,
             source,
-            self._read,
             columns=reshaping.asked,
             place=change.position,
             settings=self._settings,

@@ -70,7 +70,7 @@ from ratchet.merge.rounds import Merger
 from ratchet.merge.step import MergeOptions
 from ratchet.snapshot.dump import Dumper
 from ratchet.snapshot.records import OnProgress
-from ratchet.snapshot.tasks import ReadChunk, near_reader, spark_reader
+from ratchet.snapshot.tasks import near_reader, spark_reader
 from ratchet.store.comparisons import Comparisons
 from ratchet.store.files import Lake
 from ratchet.store.lazyspark import is_started, use_pool
@@ -353,11 +353,7 @@ class _RunBuilder:
                 DUMP,
                 "dump",
                 TableComputer(
-                    self._spark,
-                    self._plan.lake,
-                    self._reading.shards,
-                    self._reading.settings,
-                    self._chunk_reader(),
+                    self._spark, self._plan.lake, self._reading.shards, self._reading.settings
                 ),
             ),
         )
@@ -367,15 +363,12 @@ class _RunBuilder:
         follows = source is not None and source.follows(state.table)
         return follows and self._selection.follows(state)
 
-    def _chunk_reader(self) -> ReadChunk:
-        # Per call, because threads of their own read.
-        return self._guard.in_pool(DUMP, "dump", near_reader(spark_reader(self._spark)))
-
     def _dumper(self, on_progress: OnProgress) -> Dumper:
         return Dumper(
             self._plan.lake,
             self._reading.shards,
-            self._chunk_reader(),
+            # Per call, because the dumper's threads are its own.
+            self._guard.in_pool(DUMP, "dump", near_reader(spark_reader(self._spark))),
             settings=self._reading.settings,
             keep=partial(keep_rows, self._spark, self._plan.lake, policy=self._policy),
             on_progress=on_progress,

@@ -114,8 +114,17 @@ class _DiscoveryResult:
 
 @dataclass(frozen=True, slots=True)
 class _OtherColumns:
-    """What a table's servers had executed when it was seen to have other columns there."""
+    """What a table's servers had executed when it was seen to have other columns there.
 
+    Attributes:
+        doubts: why the table was in doubt then.
+        mirrored: the columns that its mirror had then.
+        seen: ShardId as text -> what its server had executed.
+        until: when it is no longer waited for a statement, by `time.monotonic`.
+    """
+
+    doubts: dict[str, Doubt]
+    mirrored: TableSchema
     seen: dict[str, Position]
     until: float
 
@@ -372,6 +381,8 @@ class Doubts:
         state = case.state
         tried = self._attempts(state)
         tried.round, tried.absent, tried.refused = case.cut.round, 0, 0
+        if not result.columns_missing:
+            self._other.pop(state.name, None)
         if result.columns_missing:
             names = ", ".join(result.columns_missing)
             why = f"the source has columns that the mirror lacks: {names}"
@@ -388,13 +399,16 @@ class Doubts:
 
     def _may_yet_come(self, case: _Case) -> bool:
         """Whether the statement that gave the source other columns may still be in the log."""
-        name, shards = case.state.name, self._reading.shards
+        state, shards = case.state, self._reading.shards
+        name, mirrored = state.name, state.whole
         positions = {shard: one.position for shard, one in case.cut.shards.items()}
-        if name not in self._other:
+        other = self._other.get(name)
+        if other is None or (other.doubts, other.mirrored) != (state.doubts, mirrored):
+            # Seen before a statement that has come since, it says nothing of those columns.
             known = [one for one in case.wanted.shards if one in shards and one in positions]
+            seen = seen_positions(shards, known)
             until = time.monotonic() + _PATIENCE if self._ends else math.inf
-            self._other[name] = _OtherColumns(seen_positions(shards, known), until)
-        other = self._other[name]
+            other = self._other[name] = _OtherColumns(state.doubts, mirrored, seen, until)
         if covers(positions, other.seen) or time.monotonic() > other.until:
             del self._other[name]
             return False

@@ -16,7 +16,7 @@ import pytest
 from ratchet.core.errors import TableStoppedError
 from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
-from ratchet.core.schema import TableSchema
+from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.jobs.watch import doubts
 from ratchet.jobs.watch.doubts import Doubts
@@ -107,9 +107,11 @@ def cut_of(number: int, *tables: str) -> Cut:
     )
 
 
-def judge_one(judge: Any, monkeypatch: pytest.MonkeyPatch, number: int) -> float:
+def judge_one(
+    judge: Any, monkeypatch: pytest.MonkeyPatch, number: int, state: TableState = STATE
+) -> float:
     """Look at the table at the cut of a round."""
-    monkeypatch.setattr(judge._tables, "list", lambda: [STATE])
+    monkeypatch.setattr(judge._tables, "list", lambda: [state])
     monkeypatch.setattr(judge._cuts, "last", lambda: cut_of(number, "shop.t"))
     wait: float = judge.next_bite()
     return wait
@@ -339,3 +341,39 @@ def test_a_statement_that_is_still_in_the_log_is_waited_for(
     (verdict,) = given.verdicts
     assert verdict.why is not None
     assert verdict.why.altered
+
+
+@pytest.mark.parametrize("between", ["another doubt", "another column", "compared"])
+def test_columns_seen_before_another_statement_say_nothing_of_later_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: str
+) -> None:
+    """A table under one ALTER after the other was dumped again for a column that the log, a second
+    later, told of: it had been seen with other columns before, and the log had gone past that."""
+    told = ["it has a column more"]
+    monkeypatch.setattr(doubts, "unlike", lambda *_: told[0])
+    monkeypatch.setattr(doubts, "newest_at", lambda *_: 1)
+    monkeypatch.setattr(doubts, "require_all_committed", lambda *_: None)
+    far = [Position(executed=GtidSet.parse("mariadb", f"0-1-{n}")) for n in (6, 7)]
+    seen = iter(far)
+    monkeypatch.setattr(doubts, "seen_positions", lambda *_: {SHARD: next(seen)})
+    given = Given()
+    judge = judge_of(tmp_path / "lake", Busy(), given)
+    judge_one(judge, monkeypatch, 3)
+    state = STATE
+    if between == "another doubt":
+        again = Doubt(message="again", statement="ALTER TABLE t ...", round=3)
+        state = replace(STATE, doubts={SHARD: again})
+    elif between == "another column":
+        come = Column(name="x", type=ColumnType(name="int"))
+        state = replace(STATE, schema=replace(STATE.schema, columns=(come,)))
+    else:
+        told[0] = ""
+        judge_one(judge, monkeypatch, 4)
+        told[0] = "the source no longer has column x"
+    monkeypatch.setattr(doubts.time, "monotonic", lambda: 1e9)  # a comparison rests
+    monkeypatch.setattr(judge._tables, "list", lambda: [state])
+    for number, position in ((5, far[0]), (6, far[1])):
+        cut = replace(cut_of(number, "shop.t"), shards={SHARD: replace(WHERE, position=position)})
+        monkeypatch.setattr(judge._cuts, "last", lambda at=cut: at)
+        judge.next_bite()
+        assert len(given.verdicts) == (number == 6)
