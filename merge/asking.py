@@ -9,7 +9,7 @@ Lives here: when that holds, and what was read. Does not live here: reading it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -47,7 +47,7 @@ def refuse_asking(
     change: ShapeChange,
     reshaping: Reshaping,
     *,
-    shape: TableSchema,
+    shapes: Iterable[TableSchema],
     policy: InvalidValuePolicy,
 ) -> None:
     """See that columns alone can be read again.
@@ -57,31 +57,32 @@ def refuse_asking(
         state: the table.
         change: what stopped it.
         reshaping: what that does to its rows.
-        shape: the table on its server now.
+        shapes: the table on its servers now.
         policy: decides about the lake's types.
 
     Raises:
         NotComputableError: its rows have to be read as a whole; the argument says why.
         LakeError: the lake cannot be read.
     """
-    if change.mark is not None:
-        raise NotComputableError(f"{_named(reshaping)} would have to be read on several shards")
     if state.foreign_keys != ():
         raise NotComputableError("foreign keys may change its rows while they are read")
-    key = reshaping.schema.key
-    if set(state.key) != set(state.schema.key) or set(shape.key) != set(key):
-        raise NotComputableError("its key on the server is another one")
+    key, kinds = reshaping.schema.key, _kinds(reshaping.columns)
+    if set(state.key) != set(state.schema.key):
+        raise NotComputableError("its key is one that the config names")
     if any(pa.types.is_floating(reshaping.columns.field(name).type) for name in key):
         raise NotComputableError("its key is no exact number")
-    now = arrow_schema(shape, policy)
-    if {one.name: one.type for one in now} != {one.name: one.type for one in reshaping.columns}:
-        raise NotComputableError("its columns have changed once more since")
+    for shape in shapes:
+        if set(shape.key) != set(key):
+            raise NotComputableError("its key on the server is another one")
+        if _kinds(arrow_schema(shape, policy)) != kinds:
+            raise NotComputableError("its columns have changed once more since")
     log = RoundLog(lake)
-    for value in log.walk(change.round, log.last_number()):
-        for event in about(value, state.keyspace, [state.table], change.shard).events:
-            if not is_in(change, event):
+    for value in log.walk(change.first_round, log.last_number()):
+        for one in change.every:
+            events = about(value, state.keyspace, [state.table], one.shard).events
+            if not all(is_in(one, event) for event in events):
                 raise NotComputableError("another statement follows")
 
 
-def _named(reshaping: Reshaping) -> str:
-    return ", ".join(reshaping.asked)
+def _kinds(columns: pa.Schema) -> dict[str, pa.DataType]:
+    return {one.name: one.type for one in columns}

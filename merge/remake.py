@@ -123,8 +123,8 @@ def reshaping_of(
 def _time(
     state: TableState, change: ShapeChange, told: ColumnChanges, find_zone: FindZone
 ) -> StatementTime | None:
-    """When a statement began, in the zone that its session had."""
-    time = change.time
+    """When a statement began, in the zone that its session had; None: on each shard at another."""
+    time = change.time if change.mark is None else None
     if time is None or time.zone != _SYSTEM or not any(map(is_now, told.added)):
         return time
     return replace(time, zone=find_zone(state, time))
@@ -209,8 +209,6 @@ def _refuse_others(state: TableState, change: ShapeChange, told: ColumnChanges) 
     Raises:
         NotComputableError: one was.
     """
-    if any(map(is_now, told.added)):
-        raise NotComputableError("a new column holds the time at which each shard was altered")
     for one in change.others:
         if _told(one, state) != told:
             raise NotComputableError(f"{one.shard} was altered otherwise than {change.shard}")

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -58,11 +58,11 @@ class ColumnScan:
 
 def read_columns(
     lake: Lake,
-    table: SourceTable,
-    source: ShardSource,
+    tables: Mapping[str, SourceTable],
+    shards: Mapping[str, ShardSource],
     *,
     columns: Collection[str],
-    place: Position,
+    places: Mapping[str, Position],
     settings: DumpSettings,
     now: int,
     stop: threading.Event,
@@ -72,10 +72,10 @@ def read_columns(
 
     Args:
         lake: where the files go.
-        table: the table on its server.
-        source: the one shard that it is mirrored from; no vtgate.
+        tables: ShardId as text -> the table there.
+        shards: ShardId as text -> its source, which is no vtgate.
         columns: their names.
-        place: what each read has to contain.
+        places: shard -> what each read of it has to contain.
         settings: how to go about it: the throttle above all.
         now: microseconds UTC; scratch files that are a day old are removed.
         stop: when set, it ends with RetryableError.
@@ -87,21 +87,18 @@ def read_columns(
         RetryableError: the server stays away, or it was told to stop.
         LakeError: the lake cannot be written.
     """
-    if table.size.rows * _LEAST > most:
-        raise NotComputableError(_too_many(table.size.rows, columns))
-    shard = str(source.config.shard)
-    wanted = {*table.schema.key, *columns}
-    some = tuple(one for one in table.schema.columns if one.name in wanted)
-    narrow = replace(table, schema=replace(table.schema, columns=some))
-    require_all_committed({shard: source}, {shard: place})
+    expected = sum(table.size.rows for table in tables.values())
+    if expected * _LEAST > most:
+        raise NotComputableError(_too_many(expected, columns))
+    require_all_committed(shards, places)
     remove_stale(lake, now)
     folder = f"{SCRATCH}/columns-{uuid.uuid4().hex[:12]}"
     scan = TableScan(
         lake,
         folder=folder,
-        shards={shard: source},
-        tables={shard: narrow},
-        columns=tuple(one.name for one in some),
+        shards=shards,
+        tables={shard: _narrow(table, columns) for shard, table in tables.items()},
+        columns=(*next(iter(tables.values())).schema.key, *columns),
         read=_bounded(most, columns),
         settings=settings,
         since={},
@@ -109,7 +106,7 @@ def read_columns(
     )
     try:
         chunks = scan.run()
-        end = seen_positions({shard: source}, [shard])
+        end = seen_positions(shards, tables)
     except BaseException:
         lake.delete_folder(folder)
         raise
@@ -123,6 +120,13 @@ def read_columns(
         misfits=misfits,
         end=end,
     )
+
+
+def _narrow(table: SourceTable, columns: Collection[str]) -> SourceTable:
+    """A table as if it had its key and these columns alone."""
+    schema, wanted = table.schema, {*table.schema.key, *columns}
+    some = tuple(one for one in schema.columns if one.name in wanted)
+    return replace(table, schema=replace(schema, columns=some))
 
 
 def _bounded(most: int, columns: Collection[str]) -> ReadChunk:

@@ -184,10 +184,38 @@ class TableComputer:
         self, state: TableState, reshaping: Reshaping, stop: threading.Event
     ) -> tuple[ColumnScan, bool]:
         """The columns that only the server knows; and whether the table has generated ones now."""
-        change, table = state.change, self._source_table(state)
-        if change is None or table is None:
-            raise NotComputableError("its server does not tell what its columns are now")
-        source = self._shards[change.shard]
+        change = state.change
+        if change is None:
+            raise NotComputableError("nothing tells what the change does")
+        tables = {shard: self._fit_table(state, shard) for shard in change.positions}
+        refuse_asking(
+            self._lake,
+            state,
+            change,
+            reshaping,
+            shapes=[table.schema for table in tables.values()],
+            policy=self._settings.policy,
+        )
+        names = ", ".join(reshaping.asked)
+        rows = sum(table.size.rows for table in tables.values())
+        log.info("%s: reading %s again, of about %d rows", state.name, names, rows)
+        scan = read_columns(
+            self._lake,
+            tables,
+            self._shards,
+            columns=reshaping.asked,
+            places=change.positions,
+            settings=self._settings,
+            now=self._now(),
+            stop=stop,
+        )
+        return scan, any(table.generated for table in tables.values())
+
+    def _fit_table(self, state: TableState, shard: str) -> SourceTable:
+        """The table on a shard now, if columns of it can be read."""
+        table, source = self._source_table(state, shard), self._shards.get(shard)
+        if table is None or source is None:
+            raise NotComputableError(f"{shard} does not tell what its columns are now")
         if source.config.target:
             raise NotComputableError("a vtgate's tablets are not asked for single columns")
         with Session.connect(source.primary) as session:
@@ -199,22 +227,7 @@ class TableComputer:
             )
         if state.table in odd:
             raise NotComputableError(odd[state.table])
-        refuse_asking(
-            self._lake, state, change, reshaping, shape=table.schema, policy=self._settings.policy
-        )
-        names = ", ".join(reshaping.asked)
-        log.info("%s: reading %s again, of about %d rows", state.name, names, table.size.rows)
-        scan = read_columns(
-            self._lake,
-            table,
-            source,
-            columns=reshaping.asked,
-            place=change.position,
-            settings=self._settings,
-            now=self._now(),
-            stop=stop,
-        )
-        return scan, table.generated
+        return table
 
     def _refuse_unlogged(self, state: TableState) -> bool:
         """A shard may have got the columns of the others without a word in its log.
@@ -351,9 +364,15 @@ class TableComputer:
         found = self._source_table(state)
         return None if found is None else found.schema
 
-    def _source_table(self, state: TableState) -> SourceTable | None:
-        """The table on its server now; None: it is gone, or has no key any more."""
-        shard = "" if state.change is None else state.change.shard
+    def _source_table(self, state: TableState, shard: str = "") -> SourceTable | None:
+        """The table on its server now; None: it is gone, or has no key any more.
+
+        Args:
+            state: the table.
+            shard: which; empty: where the statement was made that stopped it.
+        """
+        if not shard and state.change is not None:
+            shard = state.change.shard
         if shard not in self._shards:
             return None
         catalog = SourceCatalog({shard: self._shards[shard].primary}, only=state.table)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pymysql
 import pytest
-from altered_kit import change, computed, create, execute, wait_until_shown
+from altered_kit import asked, change, computed, create, execute, wait_until_shown
 from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of, mirror_rows
 
 from lab.servers import MariadbServer, MysqlServer, create_ratchet_user
@@ -29,6 +29,12 @@ COMPUTED: Final = {
     "replaced": "DROP COLUMN n, ADD COLUMN n INT NOT NULL DEFAULT 5",
     "key_renamed": "RENAME COLUMN id TO ident, ADD INDEX i (n)",
 }
+ASKED: Final = {
+    "made_of_others": "ADD x INT AS (n + 1) STORED, DROP COLUMN l",
+    "numbered": "ADD x INT NOT NULL AUTO_INCREMENT UNIQUE",
+    "time_of_each": "ADD x DATETIME(6) DEFAULT CURRENT_TIMESTAMP(6)",
+}
+EVERY: Final = {**COMPUTED, **ASKED}
 QUIET: Final = "quiet"  # no row is written to it behind the statement
 TABLES: Final = [f"t{n}" for n in range(3)]
 
@@ -80,33 +86,34 @@ def make_shards(database: str) -> Iterator[MakeShards]:
 def test_on_mariadb(
     make_shards: MakeShards, make_ratchet: Callable[..., Ratchet], tmp_path: Path
 ) -> None:
-    while_it_runs(make_shards(MariadbServer, 2, [*COMPUTED, QUIET]), make_ratchet, tmp_path)
+    while_it_runs(make_shards(MariadbServer, 2, [*EVERY, QUIET]), make_ratchet, tmp_path)
 
 
 def test_on_mysql(
     make_shards: MakeShards, make_ratchet: Callable[..., Ratchet], tmp_path: Path
 ) -> None:
-    while_it_runs(make_shards(MysqlServer, 2, [*COMPUTED, QUIET]), make_ratchet, tmp_path)
+    while_it_runs(make_shards(MysqlServer, 2, [*EVERY, QUIET]), make_ratchet, tmp_path)
 
 
 def while_it_runs(shards: Shards, make_ratchet: Callable[..., Ratchet], folder: Path) -> None:
     """All tables on the first shard, then all on the second, with rows on both all the time."""
     ratchet, said = shards.mirror(make_ratchet), folder / "said"
-    names = [*COMPUTED, QUIET]
+    names = [*EVERY, QUIET]
     running = ratchet.start("run", log=said)
     for name in names:
         shards.change(name, 1)
     for number, shard in enumerate((1, 0)):
         for name in names:
-            shards.alter(shard, name, COMPUTED.get(name, COMPUTED["number"]))
-        for name in COMPUTED:
+            shards.alter(shard, name, EVERY.get(name, COMPUTED["number"]))
+        for name in EVERY:
             shards.change(name, 100 + number)
             if not number:
                 shards.change(name, 150, 0)
         if not number:
             assert_it_stands(ratchet, running, said)
     wait_until_shown(running, said, names)
-    assert computed(said) == set(names), said.read_text()
+    assert computed(said) == {*COMPUTED, QUIET}, said.read_text()
+    assert asked(said) == {*ASKED}, said.read_text()
     running.send_signal(signal.SIGTERM)
     end_of(running, 120)
     assert running.returncode == 0, said.read_text()

@@ -100,25 +100,20 @@ def test_what_has_to_be_read_as_a_whole(tmp_path: Path) -> None:
     assert change is not None
     shape = source.schema
 
-    def refused(
-        state: TableState = state, shape: TableSchema = shape, mark: tuple[int, int] | None = None
-    ) -> str:
+    def refused(state: TableState = state, other: TableSchema = shape) -> str:
         try:
-            refuse_asking(
-                source.lake, state, replace(change, mark=mark), found, shape=shape, policy=POLICY
-            )
+            refuse_asking(source.lake, state, change, found, shapes=[shape, other], policy=POLICY)
         except NotComputableError as error:
             return str(error)
         return ""
 
     assert not refused()
-    assert "several shards" in refused(mark=(1, 1))
     assert "foreign keys" in refused(replace(state, foreign_keys=None))
-    assert "key on the server" in refused(replace(state, key=("id", "v")))
-    assert "key on the server" in refused(shape=replace(shape, key=("v",)))
-    assert "once more" in refused(shape=replace(shape, columns=shape.columns[:-1]))
+    assert "config names" in refused(replace(state, key=("id", "v")))
+    assert "key on the server" in refused(other=replace(shape, key=("v",)))
+    assert "once more" in refused(other=replace(shape, columns=shape.columns[:-1]))
     wider = replace(COME, type=ColumnType(name="bigint"))
-    assert "once more" in refused(shape=replace(shape, columns=(*shape.columns[:-1], wider)))
+    assert "once more" in refused(other=replace(shape, columns=(*shape.columns[:-1], wider)))
     source.event("-", "ALTER TABLE t ADD h INT")
     source.round()
     assert "another statement" in refused()
