@@ -65,6 +65,7 @@ class Reshaping:
             the source has to be asked for its values.
         changes: what the statement says; nothing where types alone have changed.
         retyped: columns that have another type, in which every value has to fit as it is.
+        no_nulls: columns that may have had NULL until then, and must not have had it.
     """
 
     schema: TableSchema
@@ -72,6 +73,7 @@ class Reshaping:
     origins: tuple[str | pa.Scalar | None, ...]
     changes: ColumnChanges
     retyped: frozenset[str] = frozenset()
+    no_nulls: frozenset[str] = frozenset()
 
     @property
     def asked(self) -> tuple[str, ...]:
@@ -104,6 +106,7 @@ class Reshaping:
 
         Raises:
             MisfitError: a value does not fit its new type.
+            NotComputableError: there is a NULL in what has become the key.
         """
         arrays = {
             field.name: _cast(found.column(origin), field.type)
@@ -115,6 +118,8 @@ class Reshaping:
         for column in self.schema.columns:
             if column.name in self.retyped:
                 _check_range(column, arrays[column.name])
+            if column.name in self.no_nulls and arrays[column.name].null_count:
+                raise NotComputableError(f"there was a NULL in {column.name}, now of the key")
         if find is not None:
             values = find(pa.table({name: arrays[name] for name in self.schema.key}))
             arrays |= {name: values.column(name) for name in self.asked}
@@ -209,9 +214,29 @@ def reshape(
         told = added.is_told
         origins.append(constant_value(added, column, policy, time=time) if told else None)
     key = tuple(new_names.get(name, name) for name in schema.key)
+    no_nulls: frozenset[str] = frozenset()
+    if changes.key:
+        key = tuple(map(names.own, changes.key))
+        no_nulls = _may_be_null(schema, key, changes)
+        columns = [replace(one, nullable=one.nullable and one.name not in key) for one in columns]
     after = replace(schema, columns=tuple(columns), key=key)
     _Names(after)
-    return Reshaping(after, _in_lake(after, policy), tuple(origins), changes)
+    return Reshaping(after, _in_lake(after, policy), tuple(origins), changes, no_nulls=no_nulls)
+
+
+def _may_be_null(
+    schema: TableSchema, key: tuple[str, ...], changes: ColumnChanges
+) -> frozenset[str]:
+    """The columns of a new key that may have had NULL in them, which a server may have changed.
+
+    Raises:
+        NotComputableError: it is not sure which columns these are, or what they hold.
+    """
+    if changes.renamed or changes.added or changes.dropped or changes.retyped:
+        raise NotComputableError("it has another key, and other columns")
+    if len(set(key)) < len(key):
+        raise NotComputableError("its key names a column twice")
+    return frozenset(name for name in key if schema.column(name).nullable)
 
 
 def retype(schema: TableSchema, shape: TableSchema, policy: InvalidValuePolicy) -> Reshaping | None:

@@ -96,17 +96,28 @@ def reshaping_of(
         raise NotComputableError("the change log does not reach back to it any more")
     if not _is_held(rounds.positions(), change):
         raise NotComputableError("its server has lost it since (a failover)")
+    if change.statement:
+        return _of_statement(lake, state, change, policy, describe, find_zone)
     base = _as_logged(lake, state, change.shard)
-    if not change.statement:
-        shape = get_schema(lake, state.keyspace, state.table, change.shape)
-        found = retype(base, shape, policy)
-        if found is None:
-            raise NotComputableError("values of its new types are not those of the old ones")
-        return found
+    shape = get_schema(lake, state.keyspace, state.table, change.shape)
+    found = retype(base, shape, policy)
+    if found is None:
+        raise NotComputableError("values of its new types are not those of the old ones")
+    return found
+
+
+def _of_statement(  # noqa: PLR0917 - one call
+    lake: Lake,
+    state: TableState,
+    change: ShapeChange,
+    policy: InvalidValuePolicy,
+    describe: Describe,
+    find_zone: FindZone,
+) -> Reshaping:
     told = _told(change, state)
     if change.mark is not None:
         _refuse_unlike(lake, state, change, told)
-    if set(state.key) != set(state.schema.key) and told.renamed:
+    if set(state.key) != set(state.schema.key) and (told.renamed or told.key):
         raise NotComputableError("its key is one that the config names")
     shards = change.positions
     pending = {n.casefold() for s, names in _pending(state).items() if s in shards for n in names}
@@ -114,10 +125,33 @@ def reshaping_of(
         # IF NOT EXISTS: it has come already, and no row has shown it yet.
         raise NotComputableError("it names a column that the table had before")
     described = None
-    if told.added:
+    if told.added or told.key:
         described = _shape_behind(lake, state, change) or describe(state)
     time = _time(state, change, told, find_zone)
-    return reshape(base, told, described=described, policy=policy, time=time)
+    base = _as_logged(lake, state, change.shard)
+    found = reshape(base, told, described=described, policy=policy, time=time)
+    if told.key:
+        _refuse_key(state, change, found, described)
+    return found
+
+
+def _refuse_key(
+    state: TableState, change: ShapeChange, reshaping: Reshaping, described: TableSchema | None
+) -> None:
+    """See that a table's rows can be told apart by another key from a statement on.
+
+    Raises:
+        NotComputableError: that is not sure.
+    """
+    key = reshaping.schema.key
+    if described is None or set(described.key) != set(key):
+        raise NotComputableError("nothing tells that this is its key now")
+    if change.mark is not None:
+        raise NotComputableError("two shards may have a row of its new key")
+    if state.foreign_keys != ():
+        raise NotComputableError("foreign keys may change its rows")
+    if any(pa.types.is_floating(reshaping.columns.field(name).type) for name in key):
+        raise NotComputableError("its new key is no exact number")
 
 
 def _time(
@@ -385,6 +419,7 @@ def _made(
         nulls=_pending(making),
         retyped=tuple(change.positions) if told.retyped or making.retyped else (),
         doubts=doubts,
+        primary=True if told.key else making.primary,
         foreign_keys=None if told.renamed or told.dropped else making.foreign_keys,
         sided="",
         change=None,

@@ -112,6 +112,7 @@ COMPUTED: Final = {
     "not_negative": "MODIFY n INT UNSIGNED",
     "day_to_moment": "MODIFY a DATETIME(3) NOT NULL DEFAULT '2024-03-01'",
     "key_renamed": "RENAME COLUMN id TO ident, ADD INDEX i (n)",
+    "other_key": "DROP PRIMARY KEY, ADD PRIMARY KEY (id, s)",
     "several": "ADD x INT DEFAULT 1, DROP COLUMN w, RENAME COLUMN f TO g",
 }
 ASKED: Final = {
@@ -127,7 +128,7 @@ ASKED: Final = {
     "asked_and_told": "ADD x INT DEFAULT 1, ADD y INT AS (id * 2) STORED, DROP COLUMN w",
 }
 _DUMPED_AGAIN: Final = {
-    "other_key": "DROP PRIMARY KEY, ADD PRIMARY KEY (id, s)",
+    "key_with_new_column": "DROP PRIMARY KEY, ADD k INT NOT NULL, ADD PRIMARY KEY (id, k)",
 }
 
 KINDS: Final[dict[str, Kind]] = {

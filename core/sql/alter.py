@@ -35,6 +35,7 @@ _KEY: Final = Change("key", KEY_GOES)
 _ROWS: Final = Change("rows", MOVED)
 _TYPES: Final = Change("types", "a column's type may have changed")
 _PRIMARY: Final = Change("types", "it has another primary key")
+_KEY_DROPPED: Final = Change("rows", KEY_GOES)
 # Of RANGE partitions the server lets the whole range stay or grow; of others it asks nothing.
 _LISTED: Final = Change("doubt", "REORGANIZE PARTITION deletes rows that no new partition takes")
 _CONSTRAINTS: Final = frozenset(["PRIMARY", "UNIQUE", "FOREIGN", "CHECK"])
@@ -57,6 +58,7 @@ class Alteration:
         dropped: columns that go.
         renamed: columns that change their names: (old, new).
         retyped: columns that are defined anew.
+        keys: the columns of each primary key that comes; None: not told by whole columns.
     """
 
     changes: list[Change] = field(default_factory=list)
@@ -68,12 +70,16 @@ class Alteration:
     dropped: list[str] = field(default_factory=list)
     renamed: list[tuple[str, str]] = field(default_factory=list)
     retyped: list[str] = field(default_factory=list)
+    keys: list[tuple[str, ...] | None] = field(default_factory=list)
 
     def columns(self) -> ColumnChanges | None:
         """What it does to columns; None if it does, or may do, anything else to rows."""
+        changes, key = self.changes, self._key()
+        if key:
+            changes = [one for one in changes if one is not _PRIMARY and one is not _KEY_DROPPED]
         told = len(self.added) + len(self.dropped) + len(self.renamed)
-        others = [one for one in self.changes if one is not _TYPES and one.effect != "rows"]
-        moved = sum(one.effect == "rows" for one in self.changes)
+        others = [one for one in changes if one is not _TYPES and one.effect != "rows"]
+        moved = sum(one.effect == "rows" for one in changes)
         retyped = sum(one is _TYPES for one in self.changes)
         if others or self.others or moved + len(self.nulls) != told:
             return None
@@ -87,7 +93,14 @@ class Alteration:
             dropped=tuple(self.dropped),
             renamed=tuple(self.renamed),
             retyped=tuple(self.retyped),
+            key=key,
         )
+
+    def _key(self) -> tuple[str, ...]:
+        """The primary key that takes the place of another one; none: that is not what it does."""
+        drops = sum(one is _KEY_DROPPED for one in self.changes)
+        (come,) = self.keys if len(self.keys) == 1 else (None,)
+        return come if drops == 1 and come is not None else ()
 
     def settle(self) -> None:
         """Say so where a column comes with a value after all."""
@@ -272,6 +285,7 @@ def _constraint(cursor: TokenCursor, found: Alteration) -> bool:
         index_body(cursor)
         found.touched |= cursor.names_since(begin)
         found.changes.append(_PRIMARY)
+        found.keys.append(_whole_columns(TokenCursor(cursor.taken_since(begin))))
     elif cursor.accept("UNIQUE"):
         cursor.one_of("INDEX", "KEY")
         _named_index(cursor)
@@ -287,6 +301,20 @@ def _constraint(cursor: TokenCursor, found: Alteration) -> bool:
     else:
         return False
     return True
+
+
+def _whole_columns(cursor: TokenCursor) -> tuple[str, ...] | None:
+    """The columns of a key; None where some are only parts of columns, or no columns."""
+    if cursor.one_of("USING", "TYPE"):
+        cursor.name()
+    inner = TokenCursor(cursor.need_parens())
+    names = []
+    while True:
+        names.append(inner.name())
+        inner.one_of("ASC", "DESC")
+        if not inner.sign(","):
+            break
+    return tuple(names) if inner.done else None
 
 
 def _named_index(cursor: TokenCursor) -> None:
@@ -341,7 +369,7 @@ def _add_column(cursor: TokenCursor, found: Alteration, *, if_absent: bool) -> N
 
 def _drop(cursor: TokenCursor, found: Alteration) -> None:
     if cursor.accept("PRIMARY", "KEY"):
-        found.changes.append(Change("rows", KEY_GOES))
+        found.changes.append(_KEY_DROPPED)
     elif cursor.one_of("INDEX", "KEY"):
         cursor.accept("IF", "EXISTS")
         primary = cursor.name().upper() == "PRIMARY"

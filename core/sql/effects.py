@@ -73,9 +73,11 @@ class ColumnChanges:
         dropped: the names of those that go.
         renamed: (old name, new name).
         retyped: those that may have another type or attributes behind it, by their old names.
+        key: those of the primary key that takes the place of the old one; none: it stays.
     """
 
     added: tuple[AddedColumn, ...] = ()
     dropped: tuple[str, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
     retyped: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()

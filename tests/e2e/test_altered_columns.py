@@ -31,6 +31,8 @@ COMPUTED: Final = {
     "changed": "CHANGE n m BIGINT",
     "narrower": "MODIFY n SMALLINT",
     "narrower_key": "MODIFY id SMALLINT NOT NULL",
+    "longer_key": "DROP PRIMARY KEY, ADD PRIMARY KEY (id, s)",
+    "other_key": "DROP PRIMARY KEY, ADD PRIMARY KEY (s, id DESC), ADD INDEX (n)",
 }
 ASKED: Final = {
     "made_of_others": "ADD x INT AS (n + 1) STORED",
@@ -41,7 +43,7 @@ ASKED: Final = {
     "any_value": "ADD x VARCHAR(40) DEFAULT (CONCAT('one ', 1 + 1))",
 }
 READ: Final = {
-    "key_gone": "DROP PRIMARY KEY, ADD PRIMARY KEY (id, s)",
+    "key_gone": "DROP PRIMARY KEY, ADD x INT NOT NULL, ADD PRIMARY KEY (id, x)",
 }
 TABLES: Final = [f"t{n}" for n in range(5)]
 QUIET: Final = "quiet"  # no row is written to it behind the statement
@@ -187,6 +189,10 @@ def _alteration(server: Any, database: str, name: str, dice: random.Random) -> s
             f"ADD {new} INT",
             f"ADD {new} DECIMAL(9,2) NOT NULL, DROP COLUMN {one}",
             f"ADD {new} INT AS (1 + 1) STORED",
+            f"ADD {new} VARCHAR(30) AS (CONCAT({one}, {two})) VIRTUAL",
+            f"ADD {new} BIGINT DEFAULT (3 * 4), DROP COLUMN {one}",
+            f"MODIFY {one} DOUBLE",
+            f"DROP PRIMARY KEY, ADD PRIMARY KEY ({two}, {one})",
             f"DROP COLUMN {one}",
             f"RENAME COLUMN {two} TO {new}",
             f"RENAME COLUMN {one} TO {two}, RENAME COLUMN {two} TO {one}",

@@ -314,3 +314,43 @@ def test_what_is_not_sure_to_be_its_digits(old: ColumnType, new: ColumnType) -> 
     found = retype(before, behind, POLICY)
     assert found is not None
     assert (found.asked, found.retyped) == (("x",), frozenset())
+
+
+def test_another_key_leaves_the_rows_alone() -> None:
+    found = computed("DROP PRIMARY KEY, ADD PRIMARY KEY (B DESC, `id`), ADD INDEX (a)")
+    assert found.schema.key == ("b", "id")
+    assert not found.schema.column("b").nullable
+    assert found.rows(ROWS, ["_token"]).to_pylist() == ROWS.to_pylist()
+    with pytest.raises(NotComputableError, match="NULL in a"):
+        computed("DROP PRIMARY KEY, ADD PRIMARY KEY (a)").rows(ROWS, [])
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "DROP PRIMARY KEY", "ADD PRIMARY KEY (a)", "DROP INDEX `PRIMARY`, ADD PRIMARY KEY (a)",
+        "DROP PRIMARY KEY, ADD PRIMARY KEY (a(10))", "DROP PRIMARY KEY, ADD UNIQUE (a)",
+        "DROP PRIMARY KEY, ADD PRIMARY KEY ((a + 1))", "DROP PRIMARY KEY, ADD PRIMARY KEY (a, )",
+        "DROP PRIMARY KEY, ADD PRIMARY KEY (a), ADD PRIMARY KEY (b)",
+        "DROP PRIMARY KEY, ADD PRIMARY KEY (a, p WITHOUT OVERLAPS)",
+        "DROP PRIMARY KEY, ADD PRIMARY KEY (a), CONVERT TO CHARACTER SET latin1",
+        "DROP PRIMARY KEY, ADD n INT, ADD PRIMARY KEY (n)",
+    ],
+)  # fmt: skip
+def test_what_is_not_sure_to_be_another_key(what: str) -> None:
+    assert column_changes(f"ALTER TABLE t {what}", "t") is None
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("ADD PRIMARY KEY (a), RENAME COLUMN b TO c", "other columns"),
+        ("ADD PRIMARY KEY (a), DROP COLUMN b", "other columns"),
+        ("ADD PRIMARY KEY (a), MODIFY b INT", "other columns"),
+        ("ADD PRIMARY KEY (a, A)", "names a column twice"),
+        ("ADD PRIMARY KEY (z)", "no column z"),
+    ],
+)
+def test_another_key_that_is_not_understood_is_refused(what: str, why: str) -> None:
+    with pytest.raises(NotComputableError, match=why):
+        computed(f"DROP PRIMARY KEY, {what}")
