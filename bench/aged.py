@@ -32,7 +32,8 @@ from ratchet.core.rounds import ChangeFile, Round, ShardSlice
 from ratchet.merge.maintain import prune_change_log
 from ratchet.snapshot.start import start_round
 from ratchet.store import rounds as round_log
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog
 
 DAY: Final = 43_200  # rounds

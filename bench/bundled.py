@@ -25,7 +25,8 @@ from bench.aged import EVERY, SHARDS, cost, round_of
 from ratchet.core.rounds import ChangeFile, Round
 from ratchet.merge.bundle import BundleLimits, bundle_rounds, remove_replaced
 from ratchet.store import layout
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.segments import SegmentPart
 

@@ -49,7 +49,7 @@ from ratchet.ingest.binlog.notes import TransactionBatch
 from ratchet.ingest.binlog.reader import Reader
 from ratchet.ingest.capture import capture_slice, close_streams
 from ratchet.ingest.slices import CaptureRequest, SliceLimits
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.wire.binlog import BinlogStream, DumpOptions
 from ratchet.wire.connect import SourceConfig
 from ratchet.wire.hints import ServerCatalog

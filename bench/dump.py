@@ -46,7 +46,8 @@ from ratchet.jobs.engine.jars import ivy_folder
 from ratchet.snapshot.dump import Dumper
 from ratchet.snapshot.records import DumpSettings, ShardSource, TableDumpRequest
 from ratchet.snapshot.tasks import spark_reader
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.wire.session import Session, SourceConfig
 
 if TYPE_CHECKING:

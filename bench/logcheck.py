@@ -33,7 +33,8 @@ from ratchet.ingest.logstretch import StretchBounds, check_stretch, stretches
 from ratchet.ingest.rounds import RoundTaker, local_runner
 from ratchet.ingest.slices import CaptureRequest, SliceLimits
 from ratchet.jobs.watch.logsample import BYTES, ROWS
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog
 from ratchet.wire.binlog import DumpOptions
 from ratchet.wire.connect import SourceConfig

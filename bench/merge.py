@@ -36,7 +36,7 @@ from bench.lib.session import bench_session
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.rounds import Merger
 from ratchet.merge.step import MergeOptions
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -39,7 +39,7 @@ from ratchet.core.types import InvalidValuePolicy
 from ratchet.jobs.run.merging import COMPACT_EVERY, LakeUpkeep
 from ratchet.merge.rounds import Merger
 from ratchet.merge.step import MergeOptions
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 
 UPDATES: Final = 100
 MANY_ROWS: Final = 10_000

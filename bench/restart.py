@@ -33,7 +33,8 @@ from ratchet.merge.rounds import Merger
 from ratchet.merge.side import SideStats, read_stats
 from ratchet.merge.sidestats import read_side_stats
 from ratchet.merge.step import MergeOptions
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 
 ROWS = 1_000
 DELETES = 5

@@ -47,7 +47,7 @@ from ratchet.core.shard import ShardId
 from ratchet.ingest.rounds import RoundTaker, spark_runner
 from ratchet.ingest.slices import CaptureRequest, SliceLimits
 from ratchet.store import layout
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog
 from ratchet.wire.binlog import DumpOptions
 from ratchet.wire.connect import SourceConfig

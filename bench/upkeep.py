@@ -38,7 +38,7 @@ from ratchet.merge.rounds import Merger
 from ratchet.merge.step import MergeOptions
 from ratchet.store.cuts import Cuts
 from ratchet.store.delta.log import replay
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.tables import Tables
 
 UPDATES, INSERTS, DELETES = 100, 10, 5

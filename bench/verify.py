@@ -41,7 +41,8 @@ from ratchet.snapshot.records import DumpSettings, ShardSource, TableDumpRequest
 from ratchet.snapshot.tasks import spark_reader
 from ratchet.snapshot.verify import verify_table
 from ratchet.store.delta.tables import newest_version
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -42,7 +42,7 @@ from ratchet.core.shard import ShardId
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.ingest.capture import capture_slice, close_streams
 from ratchet.ingest.slices import CaptureRequest, SliceLimits
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.segments import open_changes
 from ratchet.wire.binlog import DumpOptions
 from ratchet.wire.connect import SourceConfig

@@ -32,7 +32,7 @@ from ratchet.snapshot.records import (
     ShardSource,
     TableDumpRequest,
 )
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.wire.session import Session, SourceConfig
 
 ROUNDS: Final = 3

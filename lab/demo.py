@@ -30,7 +30,7 @@ from ratchet.core.errors import LakeError, RetryableError
 from ratchet.jobs.config.config import load_config
 from ratchet.resources import IMPORTED_FROM, make_folder
 from ratchet.store.cuts import Cuts
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.tables import Tables
 
 PASSWORD: Final = "demo-only-on-loopback"  # noqa: S105 - servers that live for four minutes

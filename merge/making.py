@@ -15,7 +15,8 @@ from dataclasses import replace
 from ratchet.core.reshaping import NotComputableError
 from ratchet.store.anew import standing_of
 from ratchet.store.dumpstates import DumpState
-from ratchet.store.files import COMPUTED_FORMAT, Lake, need_format
+from ratchet.store.files import Lake
+from ratchet.store.formats import COMPUTED_FORMAT, need_format
 from ratchet.store.staged import remove_given_up
 from ratchet.store.stops import ShapeChange
 from ratchet.store.tables import Tables, TableState

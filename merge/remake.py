@@ -51,7 +51,8 @@ from ratchet.store.delta.commits import commit_files
 from ratchet.store.delta.datafiles import write_data_file
 from ratchet.store.delta.log import TableFiles, replay_existing
 from ratchet.store.delta.tables import create_mirrored_table, stats_columns
-from ratchet.store.files import ASKED_FORMAT, Lake, need_format
+from ratchet.store.files import Lake
+from ratchet.store.formats import ASKED_FORMAT, need_format
 from ratchet.store.rounds import RoundLog
 from ratchet.store.schemas import get_schema
 from ratchet.store.stops import Doubt, ShapeChange

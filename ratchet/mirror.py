@@ -29,7 +29,8 @@ from ratchet.jobs.inspect.asof import find_cut, newest_cut, parse_moment
 from ratchet.merge.fresh import read_fresh
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.datenote import dates_are_text
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.tables import Tables, TableState
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from ratchet.store import layout
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.delta.commits import check_epoch
 from ratchet.store.delta.log import replay
-from ratchet.store.files import STAGED_FORMAT, Lake, need_format
+from ratchet.store.files import Lake
+from ratchet.store.formats import STAGED_FORMAT, need_format
 from ratchet.store.removals import Removals
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import TableState

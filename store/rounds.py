@@ -21,7 +21,8 @@ from ratchet.core.rounds import Journal, Round, ShardSlice, positions_from_json,
 from ratchet.store import layout
 from ratchet.store.delta.appendlog import DeltaLogTable, NumberRange, microseconds
 from ratchet.store.failures import sound
-from ratchet.store.files import BUNDLES_FORMAT, PARTS_FORMAT, Lake, need_format
+from ratchet.store.files import Lake
+from ratchet.store.formats import BUNDLES_FORMAT, PARTS_FORMAT, need_format
 from ratchet.store.segments import SegmentPart, moved, object_of, part_of
 
 APP_ID: Final = "ratchet.rounds"

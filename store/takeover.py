@@ -33,7 +33,8 @@ from ratchet.store.cuts import Cuts
 from ratchet.store.delta.commits import LateError, check_epoch, fence, late
 from ratchet.store.delta.log import replay
 from ratchet.store.fields import HIGHEST
-from ratchet.store.files import HELD_FORMAT, Lake, need_format
+from ratchet.store.files import Lake
+from ratchet.store.formats import HELD_FORMAT, need_format
 from ratchet.store.notes import Notes, current_epoch, epochs
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables

@@ -20,7 +20,7 @@ from ratchet.core.shard import ShardId
 from ratchet.ingest.capture import capture_slice, close_streams
 from ratchet.ingest.rounds import RoundOutcome, RoundTaker, local_runner
 from ratchet.ingest.slices import CaptureRequest, SliceLimits
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog
 from ratchet.wire.binlog import DumpOptions, replica_server_id
 from ratchet.wire.session import Session, SourceConfig

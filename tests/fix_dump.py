@@ -28,7 +28,8 @@ from ratchet.snapshot.records import (
     TableDumpRequest,
 )
 from ratchet.snapshot.sessions import close_sessions
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.wire.session import SourceConfig
 
 SHARD = "shop/-"

@@ -20,7 +20,7 @@ from ratchet.core.position import Position
 from ratchet.core.shard import ShardId
 from ratchet.ingest.rounds import RoundTaker, local_runner
 from ratchet.ingest.slices import CaptureRequest, SliceLimits
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog
 from ratchet.wire.binlog import DumpOptions
 from ratchet.wire.connect import SourceConfig

@@ -22,7 +22,8 @@ from ratchet.jobs.reporting import logs
 from ratchet.jobs.reporting.terminal import terminal
 from ratchet.jobs.reporting.text import moment as shown_moment
 from ratchet.store.cuts import Cut, Cuts
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.tables import Tables, TableState
 
 log: Final = logging.getLogger(__name__)

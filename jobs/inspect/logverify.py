@@ -34,7 +34,7 @@ from ratchet.jobs.inspect.logrounds import (
 from ratchet.jobs.reporting import logs
 from ratchet.jobs.reporting.terminal import in_json, say
 from ratchet.jobs.reporting.text import clock_time, counted, size
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.takeover import refuse_older_rounds
 

@@ -40,7 +40,8 @@ from ratchet.merge.fresh import read_fresh
 from ratchet.merge.history import read_history
 from ratchet.merge.lostparts import refuse_lost
 from ratchet.store.cuts import Cuts
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.tables import Tables, TableState
 
 if TYPE_CHECKING:

@@ -42,7 +42,8 @@ from ratchet.store.comparisons import Comparison, Comparisons
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.delta.tables import open_delta, query
 from ratchet.store.endings import Ending, Endings
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.lease import Holder, is_alive, read_holder
 from ratchet.store.leftout import LeftOutTable, LeftOutTables
 from ratchet.store.logchecks import LogChecks, ShardLogChecks

@@ -58,7 +58,8 @@ from ratchet.snapshot.tasks import near_reader, spark_reader
 from ratchet.snapshot.verify import EXAMINED, Correction, Difference, VerifyResult, verify_table
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.delta.tables import version_within
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.lazyspark import use_pool
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables, TableState

@@ -34,7 +34,8 @@ from ratchet.jobs.reporting.terminal import terminal, visible
 from ratchet.jobs.reporting.text import counted
 from ratchet.jobs.topology.vitess import try_vstream, with_serving_shards
 from ratchet.store import layout
-from ratchet.store.files import Lake, is_unused, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import is_unused, open_lake
 from ratchet.store.lease import is_alive, read_holder
 from ratchet.store.rounds import RoundLog, StreamState
 from ratchet.store.takeover import refuse_older_rounds

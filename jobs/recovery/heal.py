@@ -48,7 +48,8 @@ from ratchet.jobs.topology.positions import ask
 from ratchet.jobs.topology.reshard import locate
 from ratchet.jobs.topology.tablets import with_live_shards
 from ratchet.jobs.topology.vitess import with_serving_shards
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog, StreamState
 from ratchet.wire.session import SourceConfig
 

@@ -55,7 +55,8 @@ from ratchet.snapshot.verify import Correction, VerifyResult
 from ratchet.store.comparisons import Comparisons
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.delta.tables import table_version
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog, StreamState
 from ratchet.store.tables import Tables, TableState
 

@@ -44,7 +44,8 @@ from ratchet.jobs.topology.vitess import topologies, with_shards
 from ratchet.merge.maintain import remove_orphans
 from ratchet.snapshot.patience import RetryBudget
 from ratchet.store.endings import Ending, Endings
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.lease import Lease
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables

@@ -30,7 +30,8 @@ from ratchet.jobs.topology.discover import DiscoveredTable, look
 from ratchet.jobs.topology.reshard import locate
 from ratchet.merge.lostparts import refuse_lost
 from ratchet.store.cuts import Cuts
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.lease import Lease, is_alive, read_holder
 from ratchet.store.requests import Kind, Refusal, Request, Requests
 from ratchet.store.rounds import RoundLog

@@ -15,7 +15,8 @@ from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of
 
 from lab.servers import create_ratchet_user
 from ratchet.store import layout
-from ratchet.store.files import BUNDLES_FORMAT, Lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import BUNDLES_FORMAT
 from ratchet.store.rounds import RoundLog
 from ratchet.store.segments import object_of, part_of
 

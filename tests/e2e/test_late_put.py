@@ -15,7 +15,8 @@ import pytest
 from lab.objectstore import S3Server
 from ratchet.store.delta.commits import fence
 from ratchet.store.delta.tables import create_delta_table, open_delta, query
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from tests.s3_proxy import S3Proxy
 
 pytestmark = pytest.mark.spark

@@ -17,7 +17,8 @@ from lab.objectstore import S3Server
 from lab.servers import create_ratchet_user
 from ratchet.core.rounds import Round
 from ratchet.store import layout
-from ratchet.store.files import HELD_FORMAT, PARTS_FORMAT, Lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import HELD_FORMAT, PARTS_FORMAT
 from ratchet.store.rounds import RoundLog
 from ratchet.store.segments import object_of, part_of
 

@@ -30,7 +30,8 @@ from ratchet.jobs.config.config import load_config
 from ratchet.jobs.config.yamlfile import MAX_BYTES
 from ratchet.store import cuts, layout, rounds
 from ratchet.store.dumpstates import DumpState
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.lease import Holder, read_holder
 from ratchet.store.schemas import get_schema
 from ratchet.store.tables import Tables, TableState

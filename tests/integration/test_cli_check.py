@@ -18,7 +18,7 @@ from fix_servers import purge_binlogs
 from lab.servers import create_ratchet_user
 from ratchet.core.shard import ShardId
 from ratchet.jobs.topology.begin import record_starts
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog
 from ratchet.wire.session import Session, SourceConfig
 

@@ -20,7 +20,8 @@ from ratchet.core.schema import TableSchema
 from ratchet.core.shard import ShardId
 from ratchet.jobs.topology.begin import record_starts
 from ratchet.store.dumpstates import DumpState
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables, TableState
 from ratchet.wire.session import Session, SourceConfig

@@ -18,7 +18,8 @@ from ratchet.core.position import Position
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.store.cuts import Cut, Cuts, CutShard
 from ratchet.store.delta.tables import create_mirrored_table
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.tables import Tables, TableState
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "read_the_mirror.ipynb"

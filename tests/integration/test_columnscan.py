@@ -22,7 +22,8 @@ from ratchet.snapshot.errors import ShapeChangedError
 from ratchet.snapshot.records import DumpSettings, ShardSource
 from ratchet.snapshot.scan import SCRATCH
 from ratchet.snapshot.source import SourceCatalog, SourceTable
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.wire.session import Session, SourceConfig
 
 ROWS = 1000

@@ -46,7 +46,7 @@ from lab.template import root_password
 from ratchet.snapshot.dump import Dumper
 from ratchet.snapshot.reader import read_chunk
 from ratchet.snapshot.records import DumpSettings, ShardSource, TableDumpRequest
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.wire.session import SourceConfig
 lake, port, database = sys.argv[1:]
 config = SourceConfig(shard=ShardId("shop", "-"), host="127.0.0.1", port=int(port), user="root",

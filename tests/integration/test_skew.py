@@ -21,7 +21,8 @@ from ratchet.ingest.slices import CaptureRequest, CaptureResult
 from ratchet.jobs.capture.capturing import CaptureRunner, CaptureSettings, Stream
 from ratchet.jobs.config.selection import RoundBarrier
 from ratchet.jobs.topology.begin import executed, record_starts
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog
 from ratchet.wire.binlog import replica_server_id
 from ratchet.wire.session import SourceConfig

@@ -62,7 +62,8 @@ from ratchet.store.delta.tables import (
     table_version,
 )
 from ratchet.store.dumpstates import DumpState
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.lease import Lease
 from ratchet.store.requests import Kind, Request
 from ratchet.store.rounds import RoundLog

@@ -22,7 +22,7 @@ from ratchet.ingest.files import ChangeFileWriter
 from ratchet.merge.delta import plain_session
 from ratchet.merge.reduce import read_changes
 from ratchet.merge.shape import Shape
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.segments import missing, object_of, part_of
 from tests.merge_kit import Source
 

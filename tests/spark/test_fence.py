@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 from ratchet.merge.delta import commit_session, view
 from ratchet.store.delta.commits import LateError, fence, opened
 from ratchet.store.delta.tables import app_version, create_delta_table, open_delta, query
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 
 pytestmark = pytest.mark.spark
 

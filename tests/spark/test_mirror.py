@@ -12,7 +12,7 @@ import pytest
 import ratchet
 from ratchet.core.errors import ConfigError, LakeError, NoCutError
 from ratchet.merge.delta import plain_session
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.stops import Doubt
 from tests.merge_kit import Source, merger
 

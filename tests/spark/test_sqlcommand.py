@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fix_e2e import PASSWORD
 
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from tests.merge_kit import Source
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ratchet.ingest.slices import CaptureRequest, SliceCollector, SliceLimits
 from ratchet.ingest.vstream import feed as feed_module
 from ratchet.ingest.vstream.backlog import SPOOL, WITHIN, Backlog, BacklogEntry, is_end
 from ratchet.ingest.vstream.feed import VStreamFeed
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.wire.binlog import DumpOptions
 from ratchet.wire.connect import SourceConfig
 from ratchet.wire.decode.kernels import vstream as kernels

@@ -17,7 +17,8 @@ from ratchet.ingest import files as files_module
 from ratchet.ingest import segment as segment_module
 from ratchet.ingest.changes import TableChanges
 from ratchet.ingest.files import ChangeFileWriter
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.schemas import get_schema
 from ratchet.store.segments import SegmentPart, open_changes, part_of, read_changes
 

@@ -18,7 +18,7 @@ from ratchet.core.rounds import ChangeFile, GtidRange, Round, ShardSlice
 from ratchet.core.shard import ShardId
 from ratchet.ingest.rounds import RoundTaker, near_runner
 from ratchet.ingest.slices import CaptureRequest, CaptureResult
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.segments import SegmentPart
 from ratchet.wire.binlog import DumpOptions

@@ -17,7 +17,8 @@ from ratchet.core.shard import ShardId
 from ratchet.ingest.capture import capture_slice, close_streams
 from ratchet.ingest.slices import CaptureRequest, CaptureResult, SliceLimits
 from ratchet.ingest.vstream import feed
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.wire.binlog import DumpOptions
 from ratchet.wire.connect import SourceConfig
 from ratchet.wire.session import Session

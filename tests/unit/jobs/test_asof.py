@@ -29,7 +29,8 @@ from ratchet.jobs.config.config import load_config
 from ratchet.jobs.inspect.asof import find_cut, parse_moment, run_as_of
 from ratchet.jobs.inspect.sql import mentioned, plain, versions_at
 from ratchet.store.cuts import Cut, Cuts, CutShard
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.tables import Tables, TableState
 
 T1, T2 = 1_700_000_000_000_000, 1_700_000_100_000_000

@@ -27,7 +27,8 @@ from ratchet.jobs.topology.begin import (
 )
 from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.store.dumpstates import DumpState
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.stops import ShapeChange
 from ratchet.store.tables import Phase, Tables, TableState

@@ -14,7 +14,8 @@ from lease_kit import hold
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.jobs.run.merging import LakeUpkeep
 from ratchet.store import layout
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.upkeeps import read_upkeep
 
 if TYPE_CHECKING:

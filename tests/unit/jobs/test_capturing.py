@@ -29,7 +29,8 @@ from ratchet.jobs.capture.loops import CaptureOutcome
 from ratchet.jobs.config.selection import RoundBarrier
 from ratchet.jobs.reporting.observe import Record, RoundCommitted
 from ratchet.jobs.topology.begin import record_starts
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog
 from ratchet.wire.connect import SourceConfig
 

@@ -8,7 +8,7 @@ from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.types import InvalidValuePolicy, arrow_schema
 from ratchet.jobs.preflight.datetypes import stop_other_types
 from ratchet.store.delta.tables import create_mirrored_table
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.tables import Phase, Tables, TableState
 
 NULLS, FAIL, TEXT = (InvalidValuePolicy(zero_dates=choice) for choice in ("null", "fail", "text"))

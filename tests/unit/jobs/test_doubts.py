@@ -25,7 +25,7 @@ from ratchet.snapshot.errors import ShardsDifferError
 from ratchet.snapshot.verify import Correction, Difference, VerifyResult
 from ratchet.store.cuts import Cut, CutShard
 from ratchet.store.dumpstates import DumpState
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.stops import Doubt
 from ratchet.store.tables import TableState
 

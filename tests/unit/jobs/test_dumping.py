@@ -23,7 +23,8 @@ from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.snapshot.dump import DumpOutcome
 from ratchet.snapshot.errors import ShardsDifferError
 from ratchet.snapshot.records import OnProgress, TableDumpRequest, TableFailed
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.stops import ShapeChange, StopReason
 from ratchet.store.tables import Tables, TableState
 

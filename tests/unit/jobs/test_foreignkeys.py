@@ -16,7 +16,8 @@ from ratchet.core.position import Position
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.jobs.preflight.foreignkeys import ForeignKeyWatch, Rules, refresh, together
 from ratchet.store.dumpstates import DumpState
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.keynotes import note_keys, read_key_notes
 from ratchet.store.tables import Tables, TableState
 

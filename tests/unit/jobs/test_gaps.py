@@ -14,7 +14,7 @@ from ratchet.core.schema import TableSchema
 from ratchet.jobs.topology.gaps import begin_after_a_gap, dump_of_heirs
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.dumpstates import DumpState, RetainedRows
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog, StreamState
 from ratchet.store.tables import Tables, TableState
 

@@ -14,7 +14,8 @@ from ratchet.jobs.preflight.leftout import LeftOutCheck
 from ratchet.jobs.preflight.unfit import UnfitReason
 from ratchet.jobs.topology.discover import DiscoveredTable, Tell
 from ratchet.store import layout
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.leftout import LeftOutTable, LeftOutTables
 from ratchet.store.tables import TableState
 

@@ -22,7 +22,8 @@ from ratchet.jobs.topology import lostrows
 from ratchet.jobs.topology.lostrows import lost_files, lost_keys, too_much, why_a_dump
 from ratchet.jobs.topology.parting import DivergencePoint
 from ratchet.store.dumpstates import DumpState
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.segments import object_of
 from ratchet.store.tables import TableState
 

@@ -27,7 +27,8 @@ from ratchet.merge.step import StepResult
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.delta.errors import CommitConflictError
 from ratchet.store.dumpstates import DumpState
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.tables import Phase, Tables, TableState
 
 if TYPE_CHECKING:

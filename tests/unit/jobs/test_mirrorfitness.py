@@ -14,7 +14,8 @@ from ratchet.jobs.preflight.check import server_taken
 from ratchet.jobs.preflight.finding import Finding, Status
 from ratchet.jobs.preflight.mirrorfitness import judge_mirror
 from ratchet.store.dumpstates import DumpState
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import StreamState
 from ratchet.store.tables import Phase, Tables, TableState
 

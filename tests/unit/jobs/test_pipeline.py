@@ -39,7 +39,8 @@ from ratchet.jobs.reporting.observe import Pulse, Record, StopReporter, TableSto
 from ratchet.jobs.run.pipeline import PULSE_SECONDS, MirrorRun, RunComponents, refuse_stopped
 from ratchet.store import layout
 from ratchet.store.comparisons import Comparison, Comparisons
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.stops import Doubt, StopReason
 from ratchet.store.tables import Tables, TableState

@@ -13,7 +13,8 @@ from ratchet.jobs import cli
 from ratchet.jobs.recovery.repair import _unlike, note
 from ratchet.snapshot.verify import Difference, VerifyResult
 from ratchet.store.cuts import Cut, Cuts, CutShard
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.lease import Lease
 
 CONFIG = """\

@@ -16,7 +16,8 @@ from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.jobs.topology.lineage import ancestors_of
 from ratchet.jobs.topology.reshard import begin_successors
 from ratchet.store.dumpstates import DumpState
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog, StreamState
 from ratchet.store.tables import Phase, Tables, TableState
 

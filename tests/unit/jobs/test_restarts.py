@@ -18,7 +18,7 @@ from ratchet.jobs.preflight.restarts import (
     was_watched,
 )
 from ratchet.store.dumpstates import DumpState
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.tables import Tables, TableState
 
 NOTED = Start("a/3306/1", 1_000_000, "bin.000007", "sync_binlog=0")

@@ -30,7 +30,8 @@ from ratchet.snapshot.records import TableDumpRequest
 from ratchet.snapshot.rowsat import KeyAt, RowsAt
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.dumpstates import DumpState
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.stops import RowRecovery, StopReason
 from ratchet.store.tables import Tables, TableState

@@ -18,7 +18,7 @@ from ratchet.jobs.run.serving import ConfigFile, TableRequestHandler
 from ratchet.store import layout
 from ratchet.store.delta.commits import LateError
 from ratchet.store.dumpstates import DumpState
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.removals import Removals
 from ratchet.store.requests import Kind, Refusal, Request, Requests
 from ratchet.store.tables import Phase, Tables, TableState

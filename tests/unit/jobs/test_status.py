@@ -21,7 +21,7 @@ from ratchet.jobs.inspect.standing import gather, judge_shard, newest_slices
 from ratchet.jobs.inspect.status import run_status
 from ratchet.jobs.topology.lag import seen_until, tables_lag
 from ratchet.store.cuts import Cut, Cuts
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.lease import Lease
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables, TableState

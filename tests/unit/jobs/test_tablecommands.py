@@ -22,7 +22,8 @@ from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.store import layout
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.dumpstates import DumpState
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.lease import Lease, read_holder
 from ratchet.store.requests import Request, Requests
 from ratchet.store.rounds import RoundLog

@@ -12,7 +12,7 @@ from ratchet.core.position import Position
 from ratchet.core.rounds import Journal
 from ratchet.jobs.config.config import Config, load_config
 from ratchet.jobs.topology.tablets import take_over, with_live_shards
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog, StreamState
 from ratchet.wire.session import Session
 

@@ -11,7 +11,8 @@ from ratchet.core.schema import TableSchema
 from ratchet.jobs.watch.turns import Turns
 from ratchet.store.comparisons import Comparison, Comparisons
 from ratchet.store.dumpstates import DumpState
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.passes import Passes
 from ratchet.store.tables import TableState
 

@@ -19,7 +19,8 @@ from ratchet.jobs.preflight.unfit import (
     stop_refused,
 )
 from ratchet.jobs.reporting.observe import Record, StopReporter, TableStopped
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.tables import Phase, Tables, TableState
 
 LOST = UnfitReason(message="binlog filters is changes of shop are not logged", mend="remove them")

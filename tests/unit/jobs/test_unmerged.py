@@ -11,7 +11,8 @@ from ratchet.core.errors import LakeError
 from ratchet.core.rounds import ChangeFile, Round
 from ratchet.jobs.inspect.unmerged import UnmergedRounds, look_behind
 from ratchet.store.cuts import Cut
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.segments import SegmentPart
 

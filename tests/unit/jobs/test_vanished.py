@@ -10,7 +10,7 @@ from ratchet.core.position import Position
 from ratchet.core.schema import TableSchema
 from ratchet.jobs.watch.vanished import doubt_vanished
 from ratchet.store.dumpstates import DumpState
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.stops import Doubt
 from ratchet.store.tables import Phase, Tables, TableState
 

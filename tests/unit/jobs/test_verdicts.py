@@ -16,7 +16,8 @@ from ratchet.jobs.watch.verdicts import Outcome, TableVerdict, Verdicts
 from ratchet.snapshot.records import TableDumpRequest
 from ratchet.store.cuts import Cut, Cuts
 from ratchet.store.dumpstates import DumpState
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.stops import Doubt, StopReason
 from ratchet.store.tables import Tables, TableState
 

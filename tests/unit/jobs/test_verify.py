@@ -15,7 +15,8 @@ from ratchet.jobs.inspect.verify import beside, choose, print_result
 from ratchet.jobs.topology.discover import DiscoveredTable
 from ratchet.snapshot.verify import Difference, VerifyResult
 from ratchet.store.cuts import Cut, Cuts, CutShard
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.tables import Phase, Tables, TableState
 
 

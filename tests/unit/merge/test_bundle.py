@@ -37,7 +37,8 @@ from ratchet.store import layout
 from ratchet.store.bundles import Bundles
 from ratchet.store.delta import appendlog
 from ratchet.store.delta.commits import LateError
-from ratchet.store.files import BUNDLES_FORMAT, HELD_FORMAT, Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import BUNDLES_FORMAT, HELD_FORMAT, open_lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.segments import LARGEST_PART, object_of, part_of
 

@@ -30,7 +30,8 @@ from ratchet.merge.compaction import (
 from ratchet.store.delta.actions import Action, CommitInfo, DataFile, VectorDescriptor
 from ratchet.store.delta.log import put_commit, replay
 from ratchet.store.delta.tables import create_delta_table
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from tests.merge_kit import merger
 from tests.unit.merge.test_directly import actions, changed, of_ours, put, side_rows, streaming
 

@@ -11,7 +11,7 @@ import pytest
 from ratchet.core.foreignkeys import ForeignKey
 from ratchet.core.schema import TableSchema
 from ratchet.merge.cascades.graph import KeyGraph, read_graph
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.keynotes import note_keys, read_key_notes
 from ratchet.store.tables import Tables, TableState
 

@@ -29,7 +29,8 @@ from ratchet.store.delta.log import put_commit, replay
 from ratchet.store.delta.stats import file_stats
 from ratchet.store.delta.tables import create_mirrored_table, mirrored_schema
 from ratchet.store.delta.vectors import vector_of, write_vectors
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 
 INFO = CommitInfo(operation="WRITE", made_at=1)
 SCHEMA = TableSchema(

@@ -14,7 +14,7 @@ from ratchet.store.delta.actions import rewrite_info
 from ratchet.store.delta.commits import commit_files
 from ratchet.store.delta.log import replay
 from ratchet.store.delta.tables import create_delta_table
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 
 
 def test_no_log_begins_in_its_midst(tmp_path: Path) -> None:

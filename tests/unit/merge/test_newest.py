@@ -21,7 +21,8 @@ from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.newest import ChangeFiles, NeedsSpark, NewestChanges, Oversized, newest
 from ratchet.merge.shape import Shape
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 
 pytestmark = pytest.mark.slow
 

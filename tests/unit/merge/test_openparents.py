@@ -11,7 +11,7 @@ from ratchet.core.gtid import GtidSet
 from ratchet.core.position import Position
 from ratchet.core.rounds import ChangeFile, Round, ShardSlice, TableEvent
 from ratchet.merge.cascades.openparents import first_began, unchecked_writes, written_meanwhile
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.unchecked import note_unchecked, read_unchecked
 
 SECOND = 1_000_000

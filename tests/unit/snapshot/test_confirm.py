@@ -21,7 +21,8 @@ from ratchet.snapshot.judge import PointRead
 from ratchet.snapshot.piecewise import ComparisonSpec
 from ratchet.snapshot.prints import RowHasher
 from ratchet.snapshot.reread import RereadRows
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog
 
 LEFT, RIGHT = "shop/-80", "shop/80-"

@@ -14,7 +14,8 @@ from ratchet.store.delta.actions import CommitInfo
 from ratchet.store.delta.commits import commit_files, epoch_of, fence
 from ratchet.store.delta.log import replay
 from ratchet.store.delta.tables import create_delta_table
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.removals import Removals
 from tests.lease_kit import hold
 

@@ -24,7 +24,8 @@ from ratchet.store.delta.checkpoints import (
 from ratchet.store.delta.commits import commit_files
 from ratchet.store.delta.log import replay, replay_to
 from ratchet.store.delta.tables import create_delta_table, set_properties
-from ratchet.store.files import Lake, LakeFile, open_lake
+from ratchet.store.files import Lake, LakeFile
+from ratchet.store.formats import open_lake
 
 SCHEMA = pa.schema([pa.field("number", pa.int64(), nullable=False)])
 HOUR = 3_600_000_000

@@ -26,7 +26,8 @@ from ratchet.store.databasenote import read_databases
 from ratchet.store.datenote import dates_are_text
 from ratchet.store.endings import Endings
 from ratchet.store.failures import is_found_again
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.keynotes import read_key_notes
 from ratchet.store.lease import (
     EXPIRY_SECONDS,

@@ -19,7 +19,7 @@ from ratchet.store.delta.actions import (
     actions_of,
 )
 from ratchet.store.delta.log import replay
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 
 VECTOR = VectorDescriptor(storage="u", place="ab^-aqEH.-t@S}K{vb[*", offset=4, size=40, rows=6)
 FILE = DataFile(

@@ -28,7 +28,8 @@ from ratchet.store.delta.log import put_commit, replay
 from ratchet.store.delta.stats import file_stats
 from ratchet.store.delta.tables import create_delta_table
 from ratchet.store.delta.vectors import positions_of, read_vector, vector_of, write_vectors
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.string())])
 INFO = CommitInfo(operation="MERGE", made_at=1)

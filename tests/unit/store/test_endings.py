@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ratchet.store.endings import Ending, Endings
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 
 ENDING = Ending(command="run", at=7, exit_code=3, message="no binlog", hint="switch it on")
 

@@ -19,14 +19,16 @@ from process_kit import is_halted
 from ratchet.core.errors import LakeError
 from ratchet.store import filelock, layout
 from ratchet.store.filelock import locked
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.lease import Lease, read_holder
 
 # Takes the lease and stands still amid its second change of the file, a renewal.
 HALTED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[2])
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.lease import Lease
 lake = Lake.at(sys.argv[1])
 lease = Lease.acquire(lake, "ratchet run")

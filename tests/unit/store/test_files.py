@@ -17,7 +17,8 @@ import pytest
 
 from ratchet.core.errors import LakeAwayError, LakeError
 from ratchet.store.failures import lake_errors
-from ratchet.store.files import ASKED_FORMAT, Lake, is_unused, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import ASKED_FORMAT, is_unused, open_lake
 from ratchet.store.layout import FORMAT_FILE
 from ratchet.store.requests import Request, Requests
 

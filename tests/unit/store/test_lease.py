@@ -20,7 +20,8 @@ from lease_kit import NOW, Passing
 
 from ratchet.core.errors import LakeAwayError, LakeError
 from ratchet.store import layout
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.lease import (
     EXPIRY_SECONDS,
     Lease,

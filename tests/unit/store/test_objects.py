@@ -16,7 +16,8 @@ from lease_kit import Passing
 from ratchet.core.errors import LakeError
 from ratchet.store import layout, objects
 from ratchet.store.delta.appendlog import DeltaLogTable, NumberRange
-from ratchet.store.files import Lake, is_unused, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import is_unused, open_lake
 from ratchet.store.lease import Lease, read_holder
 
 pytestmark = pytest.mark.slow

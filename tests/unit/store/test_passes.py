@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ratchet.store.files import open_lake
+from ratchet.store.formats import open_lake
 from ratchet.store.passes import Pass, Passes
 
 PASS = Pass(

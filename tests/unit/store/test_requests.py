@@ -10,7 +10,8 @@ from lease_kit import hold
 
 from ratchet.store import layout
 from ratchet.store.delta.commits import LateError
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.requests import Refusal, Request, Requests
 
 REQUEST = Request(kind="redump", keyspace="shop", table="t", asked_at=5)

@@ -27,7 +27,8 @@ from ratchet.store.delta.log import (
 )
 from ratchet.store.delta.tables import create_delta_table, open_delta
 from ratchet.store.delta.vectors import vector_of, write_vectors
-from ratchet.store.files import Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import open_lake
 from ratchet.store.lease import Lease
 from ratchet.store.retention import UNNAMED_SECONDS, keep_history, remove_old_files
 

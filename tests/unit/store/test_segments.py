@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from ratchet.core.errors import LakeError
 from ratchet.core.rounds import Round
 from ratchet.store import layout
-from ratchet.store.files import PARTS_FORMAT, Lake, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import PARTS_FORMAT, open_lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.segments import (
     SegmentPart,

@@ -34,7 +34,8 @@ from ratchet.store.delta.commits import (
 )
 from ratchet.store.delta.log import TableFiles, replay
 from ratchet.store.delta.tables import app_version, create_delta_table
-from ratchet.store.files import HELD_FORMAT, PARTS_FORMAT, Lake, need_format, open_lake
+from ratchet.store.files import Lake
+from ratchet.store.formats import HELD_FORMAT, PARTS_FORMAT, need_format, open_lake
 from ratchet.store.lease import Lease
 from ratchet.store.notes import Notes, current_epoch, epochs
 from ratchet.store.passes import Passes
