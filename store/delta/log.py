@@ -17,30 +17,33 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import Schema
 
-from ratchet.core.errors import DAMAGE, DamagedFileError, LakeError, TableFileError
+from ratchet.core.errors import DAMAGE, LakeError, TableFileError
 from ratchet.store.delta.actions import (
-    STATE_KINDS,
     Action,
     AppTransaction,
     CommitInfo,
     DataFile,
     RemovedFile,
-    StateAction,
     TableMetadata,
     TableProtocol,
     actions_of,
 )
+from ratchet.store.delta.checkpointfiles import (
+    checkpoint_actions,
+    checkpoint_path,
+    checkpoint_removals,
+    checkpoint_versions,
+    commit_path,
+    newest_checkpoint,
+)
 from ratchet.store.delta.errors import TableGoneError, conflict
 from ratchet.store.failures import (
-    content_errors,
     damage_hint,
     damage_kind,
     lost_file_hint,
@@ -178,7 +181,7 @@ class _Replay:
     def _need(self, fits: bool) -> None:  # noqa: FBT001 - it says what is needed
         if not fits:
             raise _damaged_commit(
-                _commit_path(self.path, self.version), "does not fit the commits before it"
+                commit_path(self.path, self.version), "does not fit the commits before it"
             )
 
     def _protocol(self, value: TableProtocol) -> None:
@@ -234,7 +237,7 @@ def _read_behind(lake: Lake, path: str, state: _Replay) -> bool:
             begin, mark = state.version, one.mark
     if state.version == begin or damage_kind(path) is not TableFileError:
         return True  # who commits behind a single one looks at it
-    text = lake.read_file(_commit_path(path, begin))
+    text = lake.read_file(commit_path(path, begin))
     return text is not None and _mark(text) == mark
 
 
@@ -263,9 +266,9 @@ def replay_with_removals(lake: Lake, path: str) -> tuple[TableFiles, list[Remove
     Raises:
         LakeError: the log cannot be read.
     """
-    version = _checkpointed(lake, path)
+    version = newest_checkpoint(lake, path)
     state = _Replay(path) if version is None else _at_checkpoint(lake, path, version)
-    removals = [] if version is None else _checkpointed_removals(lake, path, version)
+    removals = [] if version is None else checkpoint_removals(lake, path, version)
     for commit in _commits_behind(lake, path, state.version):
         state.commit(commit)
         removals += [one for one in commit.actions if isinstance(one, RemovedFile)]
@@ -282,7 +285,7 @@ def _begin(lake: Lake, path: str) -> _Replay:
         TableFileError: it is damaged.
         LakeError: the log cannot be read.
     """
-    version = _checkpointed(lake, path)
+    version = newest_checkpoint(lake, path)
     if version is None:
         return _Replay(path)
     try:
@@ -305,7 +308,7 @@ def drop_damaged_checkpoint(lake: Lake, path: str) -> None:
     Raises:
         LakeError: the log cannot be read or written.
     """
-    version = _checkpointed(lake, path)
+    version = newest_checkpoint(lake, path)
     if version is None:
         return
     try:
@@ -313,19 +316,19 @@ def drop_damaged_checkpoint(lake: Lake, path: str) -> None:
     except TableFileError:
         if _without(lake, path, version) is not None:
             named = f"{path}/_delta_log/_last_checkpoint"
-            lake.delete_files([named, _checkpoint_path(path, version)])
+            lake.delete_files([named, checkpoint_path(path, version)])
 
 
 def _at_checkpoint(lake: Lake, path: str, version: int) -> _Replay:
-    text = lake.read_file(_commit_path(path, version))
+    text = lake.read_file(commit_path(path, version))
     state = _Replay(path, version=version, last=b"" if text is None else _mark(text))
-    state.take(_checkpoint(lake, path, version))
+    state.take(checkpoint_actions(lake, path, version))
     return state
 
 
 def _without(lake: Lake, path: str, version: int) -> _Replay | None:
     """The state at a version without its checkpoint; None if the log does not tell it any more."""
-    older = sorted((one for one in _checkpoints(lake, path) if one < version), reverse=True)
+    older = sorted((one for one in checkpoint_versions(lake, path) if one < version), reverse=True)
     for begin in (*older, None):
         try:
             state = _Replay(path) if begin is None else _at_checkpoint(lake, path, begin)
@@ -352,7 +355,7 @@ def replay_to(lake: Lake, path: str, version: int) -> TableFiles | None:
     Raises:
         LakeError: the log cannot be read.
     """
-    begin = max((one for one in _checkpoints(lake, path) if one <= version), default=None)
+    begin = max((one for one in checkpoint_versions(lake, path) if one <= version), default=None)
     state = _Replay(path) if begin is None else _at_checkpoint(lake, path, begin)
     return state.frozen() if _read_on(lake, path, state, version) else None
 
@@ -388,7 +391,7 @@ def put_commit(
         TableGoneError: there is none any more.
         LakeError: it cannot be written.
     """
-    name, text = _commit_path(path, version), _text(actions)
+    name, text = commit_path(path, version), _text(actions)
     if not version:
         return lake.create_file(name, text)
 
@@ -403,7 +406,7 @@ def put_commit(
         if last and (before is None or _mark(before) != last):
             raise conflict(path, "commit to a table that was removed and made anew")
 
-    return lake.create_behind(name, text, _commit_path(path, version - 1), look)
+    return lake.create_behind(name, text, commit_path(path, version - 1), look)
 
 
 def _text(actions: Sequence[Action]) -> bytes:
@@ -437,14 +440,10 @@ def apply_commit(path: str, files: TableFiles | None, actions: Iterable[Action])
 
 def _still_reachable(lake: Lake, path: str, known: TableFiles) -> TableFiles | None:
     """A version of long ago, if the commits behind it cannot have been removed yet."""
-    version = _checkpointed(lake, path)
+    version = newest_checkpoint(lake, path)
     if version is not None and version > known.version:
         return None
     return replace(known, read_at=_uptime())
-
-
-def _commit_path(path: str, version: int) -> str:
-    return f"{path}/_delta_log/{version:020d}.json"
 
 
 def _commits_behind(lake: Lake, path: str, version: int) -> Iterator[_Commit]:
@@ -461,7 +460,7 @@ def _commits_behind(lake: Lake, path: str, version: int) -> Iterator[_Commit]:
         if found is None and _goes_on(lake, path, version):
             found = _commit_at(lake, path, version)  # it may have been made between the looks
             if found is None:
-                raise _damaged_commit(_commit_path(path, version), "is missing")
+                raise _damaged_commit(commit_path(path, version), "is missing")
         if found is None:
             return
         yield found
@@ -471,11 +470,11 @@ def _goes_on(lake: Lake, path: str, version: int) -> bool:
     """Whether a table's log has a commit close behind one. An object store loses none."""
     if not lake.is_local or damage_kind(path) is not TableFileError:
         return False
-    return any(lake.exists(_commit_path(path, version + more)) for more in range(1, _LOST + 1))
+    return any(lake.exists(commit_path(path, version + more)) for more in range(1, _LOST + 1))
 
 
 def _commit_at(lake: Lake, path: str, version: int) -> _Commit | None:
-    name = _commit_path(path, version)
+    name = commit_path(path, version)
     text = lake.read_file(name)
     if text is None:
         return None
@@ -502,74 +501,6 @@ def _damaged_commit(name: str, what: str = "cannot be read") -> TableFileError:
         table=name,
         hint=damage_hint(name),
     )
-
-
-def _checkpointed(lake: Lake, path: str) -> int | None:
-    """The version of the newest whole checkpoint; None if there is none of the plain kind.
-
-    Where the file that names it is torn, as behind a power loss, or gone while the log does not go
-    back to its first commit any more, the checkpoints that are there are looked at.
-    """
-    text = lake.read_file(f"{path}/_delta_log/_last_checkpoint")
-    if text is None:
-        is_whole = lake.is_file(_commit_path(path, 0)) or not lake.exists(f"{path}/_delta_log")
-        return None if is_whole else max(_checkpoints(lake, path), default=None)
-    try:
-        last = json.loads(text)
-        version = int(last["version"])
-    except DAMAGE:
-        return max(_checkpoints(lake, path), default=None)
-    if "parts" in last:
-        return None
-    return version if lake.is_file(_checkpoint_path(path, version)) else None
-
-
-def _checkpoints(lake: Lake, path: str) -> list[int]:
-    """The versions of all plain checkpoints."""
-    names = (file.path.rpartition("/")[2] for file in lake.list(f"{path}/_delta_log"))
-    found = (name.split(".") for name in names if name.endswith(".checkpoint.parquet"))
-    return [int(parts[0]) for parts in found if len(parts) == 3 and parts[0].isdigit()]
-
-
-def _checkpoint_path(path: str, version: int) -> str:
-    return f"{path}/_delta_log/{version:020d}.checkpoint.parquet"
-
-
-def _checkpoint(lake: Lake, path: str, version: int) -> Iterator[StateAction]:
-    name = _checkpoint_path(path, version)
-    with _sound_checkpoint(lake, name), lake.open_input(name) as stream:
-        file = pq.ParquetFile(stream)
-        kinds = [one for one in STATE_KINDS if one != "remove"]
-        wanted = [one for one in kinds if one in file.schema_arrow.names]
-        for batch in file.iter_batches(columns=wanted):
-            for row in batch.to_pylist(maps_as_pydicts="strict"):
-                yield from actions_of(row)
-
-
-@contextmanager
-def _sound_checkpoint(lake: Lake, name: str) -> Iterator[None]:
-    try:
-        with content_errors(lake, name, "read a checkpoint"):
-            yield
-    except DamagedFileError as error:
-        raise TableFileError(
-            f"a checkpoint of a Delta table is damaged ({type(error.__cause__).__name__})",
-            operation="read a checkpoint",
-            table=name,
-            hint=damage_hint(name),
-        ) from error.__cause__
-
-
-def _checkpointed_removals(lake: Lake, path: str, version: int) -> list[RemovedFile]:
-    name = _checkpoint_path(path, version)
-    fields = [f"remove.{one}" for one in ("path", "deletionTimestamp", "deletionVector")]
-    with _sound_checkpoint(lake, name), lake.open_input(name) as stream:
-        found = pq.ParquetFile(stream)
-        if "remove" not in found.schema_arrow.names:
-            return []
-        rows = (row["remove"] for batch in found.iter_batches(columns=fields)
-                for row in batch.to_pylist())  # fmt: skip
-        return [RemovedFile.from_json(one) for one in rows if one and one["path"] is not None]
 
 
 def _same_vector(file: DataFile, action: DataFile | RemovedFile) -> bool:
