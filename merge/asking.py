@@ -9,7 +9,7 @@ Lives here: when that holds, and what was read. Does not live here: reading it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -47,7 +47,7 @@ def refuse_asking(
     change: ShapeChange,
     reshaping: Reshaping,
     *,
-    shapes: Iterable[TableSchema],
+    shapes: Mapping[str, TableSchema],
     policy: InvalidValuePolicy,
 ) -> None:
     """See that columns alone can be read again.
@@ -57,7 +57,7 @@ def refuse_asking(
         state: the table.
         change: what stopped it.
         reshaping: what that does to its rows.
-        shapes: the table on its servers now.
+        shapes: ShardId as text -> the table there now.
         policy: decides about the lake's types.
 
     Raises:
@@ -71,10 +71,14 @@ def refuse_asking(
         raise NotComputableError("its key is one that the config names")
     if any(pa.types.is_floating(reshaping.columns.field(name).type) for name in key):
         raise NotComputableError("its key is no exact number")
-    for shape in shapes:
+    there = {column.name for column in state.whole.columns}
+    for shard, shape in shapes.items():
         if set(shape.key) != set(key):
             raise NotComputableError("its key on the server is another one")
-        if _kinds(arrow_schema(shape, policy)) != kinds:
+        now = _kinds(arrow_schema(shape, policy))
+        # A statement has brought them before this one, and no row has shown them yet.
+        pending = set(state.nulls.get(shard, ())) - there
+        if {name: kind for name, kind in now.items() if name not in pending} != kinds:
             raise NotComputableError("its columns have changed once more since")
     log = RoundLog(lake)
     for value in log.walk(change.first_round, log.last_number()):

@@ -193,7 +193,7 @@ class TableComputer:
             state,
             change,
             reshaping,
-            shapes=[table.schema for table in tables.values()],
+            shapes={shard: table.schema for shard, table in tables.items()},
             policy=self._settings.policy,
         )
         names = ", ".join(reshaping.asked)

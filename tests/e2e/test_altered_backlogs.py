@@ -56,6 +56,20 @@ CASES: Final[dict[str, tuple[str, ...]]] = {
         "ADD x VARCHAR(5) CHARACTER SET utf8mb4 NOT NULL DEFAULT '['",
     ),
     "long_digits": ("ADD d DECIMAL(38,30) NOT NULL DEFAULT 0.0000001", "MODIFY d DECIMAL(40,30)"),
+    "asked": ("ADD g INT AS (a * 2) STORED", "ADD y INT"),
+    "asked_twice": ("ADD g INT AS (a * 2) STORED", "ADD h INT AS (a * 3) STORED"),
+    "asked_clipped": ("MODIFY a TINYINT", "ADD g INT AS (a * 2) STORED"),
+    "asked_gone": ("ADD g INT AS (a * 2) STORED", "DROP g", "ADD g INT AS (a * 3) STORED"),
+    "another_key": ("DROP PRIMARY KEY, ADD PRIMARY KEY (a, id)", "ADD y INT DEFAULT 1"),
+    "key_and_back": (
+        "DROP PRIMARY KEY, ADD PRIMARY KEY (id, a)",
+        "UPDATE key_and_back SET a = a + 1",
+        "DROP PRIMARY KEY, ADD PRIMARY KEY (id)",
+    ),
+    "null_in_the_key": (
+        "UPDATE null_in_the_key SET n = 3 WHERE id = 2",
+        "DROP PRIMARY KEY, ADD PRIMARY KEY (id, n)",
+    ),
     "longer_then_shorter": (
         "MODIFY v VARCHAR(80)",
         f"UPDATE longer_then_shorter SET v = '{'x' * 60}' WHERE id = 1",

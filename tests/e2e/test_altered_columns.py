@@ -212,7 +212,7 @@ def begun(
     server: Any, database: str, make_ratchet: Callable[..., Ratchet], names: list[str]
 ) -> Ratchet:
     create(server, database, names)
-    create_ratchet_user(server, PASSWORD, [database])
+    create_ratchet_user(server, PASSWORD, [database], triggers=True)
     ratchet = make_ratchet({"-": server}, database)
     ratchet.run("run", "--until-caught-up")
     return ratchet

@@ -102,7 +102,8 @@ def test_what_has_to_be_read_as_a_whole(tmp_path: Path) -> None:
 
     def refused(state: TableState = state, other: TableSchema = shape) -> str:
         try:
-            refuse_asking(source.lake, state, change, found, shapes=[shape, other], policy=POLICY)
+            shapes = {"shop/-": shape, "shop/other": other}
+            refuse_asking(source.lake, state, change, found, shapes=shapes, policy=POLICY)
         except NotComputableError as error:
             return str(error)
         return ""
@@ -112,6 +113,10 @@ def test_what_has_to_be_read_as_a_whole(tmp_path: Path) -> None:
     assert "config names" in refused(replace(state, key=("id", "v")))
     assert "key on the server" in refused(other=replace(shape, key=("v",)))
     assert "once more" in refused(other=replace(shape, columns=shape.columns[:-1]))
+    come = replace(shape, columns=(*shape.columns, replace(COME, name="y")))
+    assert "once more" in refused(other=come)
+    assert not refused(replace(state, nulls={"shop/other": ("y", "v")}), come)
+    assert "once more" in refused(replace(state, nulls={"shop/-": ("y",)}), come)
     wider = replace(COME, type=ColumnType(name="bigint"))
     assert "once more" in refused(other=replace(shape, columns=(*shape.columns[:-1], wider)))
     source.event("-", "ALTER TABLE t ADD h INT")
