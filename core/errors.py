@@ -171,6 +171,10 @@ class DatabaseGoneError(SourceUnfitError):
     """The source's database is not there, or not now: somebody may be loading it anew."""
 
 
+class UnverifiedServerError(SourceUnfitError):
+    """TLS did not come about, or not with the right server."""
+
+
 class PositionLostError(OperatorError):
     """The source has purged, or never had, transactions that the mirror needs."""
 

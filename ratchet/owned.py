@@ -59,6 +59,20 @@ def distrust(path: Path, *, program: Path | None = None) -> str:
     return ""
 
 
+def refuse_foreign_pipe(path: Path) -> None:
+    """Do not wait for what another user writes into a pipe, which may be never.
+
+    A pipe of our own is what `<(...)` of a shell is.
+
+    Raises:
+        PermissionError: it is another user's pipe.
+        OSError: it cannot be looked at.
+    """
+    found = path.stat()
+    if stat.S_ISFIFO(found.st_mode) and found.st_uid not in {0, os.geteuid()}:
+        raise PermissionError(errno.EACCES, f"it is a pipe of {_name(found.st_uid)}", str(path))
+
+
 def distrust_code(path: Path, *, program: Path | None = None) -> str:
     """Why a file must not be run; empty if it may be, or is not there.
 

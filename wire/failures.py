@@ -24,6 +24,7 @@ from ratchet.core.errors import (
     ServerRefusedError,
     SourceUnfitError,
     TableStoppedError,
+    UnverifiedServerError,
 )
 from ratchet.core.shell import shell_word
 from ratchet.wire.decode.answers import UNSOUND_HINT
@@ -147,7 +148,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
         "no such database",
         "correct `database` of this shard in the config, or create it",
     ),
-    (frozenset({2026, 3159}), SourceUnfitError, "TLS failed", _TLS_HINT),
+    (frozenset({2026, 3159}), UnverifiedServerError, "TLS failed", _TLS_HINT),
     (
         frozenset({1051, 1054, 1109, 1146, 1412, 1932, 1962}),
         TableStoppedError,
@@ -228,7 +229,7 @@ _OWNER_HINT: Final = (
 _WANTS_TLS_HINT: Final = "set tls in the config: this server wants encrypted connections"
 
 _DOUBTS: Final[dict[type[UnverifiedPeer], tuple[type[RatchetError], str, str]]] = {
-    UnprovenPeer: (SourceUnfitError, "TLS failed", _UNPROVEN_HINT),
+    UnprovenPeer: (UnverifiedServerError, "TLS failed", _UNPROVEN_HINT),
     # He may have taken the port while the server is restarted, and be gone when it is back.
     UntrustedOwner: (RetryableError, "the server is not trusted", _OWNER_HINT),
 }

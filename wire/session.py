@@ -33,6 +33,7 @@ from ratchet.core.errors import (
     RatchetError,
     RetryableError,
     SourceUnfitError,
+    UnverifiedServerError,
 )
 from ratchet.core.gtid import Flavor, GtidSet, pack_file
 from ratchet.core.position import Position
@@ -160,10 +161,11 @@ class Session:
     def _accepted(cls, config: SourceConfig, accept: Callable[[Session], None]) -> Session:
         try:
             connection = open_connection(config)
-        except DatabaseGoneError as error:
+        except (DatabaseGoneError, UnverifiedServerError, DecodeError) as error:
             if config not in _entered:
                 raise
-            # It was there a moment ago: a run goes on without it for a while.
+            # It was there a moment ago: a run goes on without it for a while. What a login of now
+            # looks like may be anybody's doing who is in between.
             raise RetryableError(
                 error.message,
                 operation=error.operation,

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, TypeVar, get_args
 
 from ratchet.core.patterns import TablePatterns
 from ratchet.jobs.config.yamlfile import ConfigNode
+from ratchet.owned import refuse_foreign_pipe
 from ratchet.wire.vtgate import TabletType
 
 Tls = Literal[
@@ -111,6 +112,7 @@ def secret_file(item: ConfigNode) -> Path:
 def read_secret(item: ConfigNode, path: Path) -> str:
     """A password that is all of a file, but for the end of its line."""
     try:
+        refuse_foreign_pipe(path)
         with path.open("rb") as file:
             found = file.read(_LONGEST_SECRET + 1)
         value = found.decode()

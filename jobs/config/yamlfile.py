@@ -21,6 +21,7 @@ import yaml
 
 from ratchet.core.errors import ConfigError
 from ratchet.jobs.reporting.terminal import is_text
+from ratchet.owned import refuse_foreign_pipe
 
 MAX_BYTES: Final = 1 << 20
 MAX_ITEMS: Final = 20_000  # with every alias written out, so nested anchors cannot explode
@@ -201,6 +202,7 @@ def read_yaml(path: Path, environment: Mapping[str, str], *, unused: str = "") -
             environment variable that is not set.
     """
     try:
+        refuse_foreign_pipe(path)
         size = path.stat().st_size
         if size > MAX_BYTES:
             raise ConfigError(
@@ -210,8 +212,9 @@ def read_yaml(path: Path, environment: Mapping[str, str], *, unused: str = "") -
             )
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        why = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
         raise ConfigError(
-            f"{path}: cannot be read",
+            f"{path}: cannot be read{why}",
             operation="read the config",
             hint="the first argument is the YAML file; start from conf/example.yaml",
         ) from error

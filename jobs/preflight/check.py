@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from ratchet.core.errors import ConfigError, LakeError, OperatorError, RatchetError
+from ratchet.core.errors import ConfigError, LakeError, LockedError, OperatorError, RatchetError
 from ratchet.core.shard import ShardId
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.sources import server_ids, source_config
@@ -79,7 +79,7 @@ def check_lake(root: str, now: Callable[[], float] = time.time) -> Iterable[Find
         text = (
             f"{root} is a Ratchet lake"
             if _is_there(lake, int(now() * 1e6))
-            else f"{root} will be created"
+            else f"{root} will become one"
         )
         if lake.is_local:
             _try_writing(Path(lake.root))
@@ -257,7 +257,7 @@ def _ask(config: Config, server: SourceConfig) -> ServerFacts:
 
 def _failed(place: str, where: str, error: RatchetError) -> Finding:
     # A server that is away is not fit now, whatever it will be in a minute.
-    hint = error.hint if isinstance(error, OperatorError) else ""
+    hint = error.hint if isinstance(error, OperatorError | LockedError) else ""
     hint = hint or "is the server running, and can it be reached from here?"
     text = f"{where}: {error}"
     return Finding(place=place, check="connection", status="fail", text=text, mend=hint)

@@ -1,4 +1,4 @@
-"""Who else may read or change what a run trusts: the config, files with passwords, and TLS's.
+"""Who else may read or change what a run trusts: its config, passwords, TLS's files, its lake.
 
 Lives here: findings for `ratchet check`, and for the log of a run. Does not live here: the look at
 owner and mode (`ratchet.owned`).
@@ -16,6 +16,7 @@ from ratchet.core.shell import shell_word
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.preflight.finding import Finding
 from ratchet.owned import Opening, distrust, openings
+from ratchet.store.files import Lake
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 
@@ -25,23 +26,7 @@ def guarded(config: Config) -> Iterator[Finding]:
 
     Also for a config that holds a password as it is, whoever may read it.
     """
-    trusted = dict.fromkeys((config.path, *config.secret_files, *_tls_files(config)))
-    for path in trusted:
-        if reason := distrust(path):
-            yield _warning(
-                f"{reason}: whoever changes it decides what is read, and with which account",
-                f"chown it to this user or to root, and chmod go-w {shell_word(str(path))}",
-            )
-    found: dict[Opening, dict[str, None]] = {}  # most lie in one folder: that is told once
-    for path in trusted:
-        for one in openings(path):
-            found.setdefault(one, {})[str(path)] = None
-    for one, paths in found.items():
-        yield _warning(
-            f"{one}: whoever exchanges {' or '.join(paths)} there decides what is read, and with "
-            "which account",
-            _mend(one),
-        )
+    yield from _changeable(config)
     if config.path in config.secret_files:
         yield _warning(
             f"{config.path} holds a password as it is: so do its copies, and the history of a "
@@ -55,6 +40,40 @@ def guarded(config: Config) -> Iterator[Finding]:
                 f"{path} holds a password and can be read by everybody",
                 f"chmod o-r {shell_word(str(path))}",
             )
+
+
+def _changeable(config: Config) -> Iterator[Finding]:
+    """What others can change, or exchange by the folder that it lies in."""
+    trusted = dict.fromkeys((config.path, *config.secret_files, *_tls_files(config)))
+    for path in trusted:
+        if reason := distrust(path):
+            yield _warning(
+                f"{reason}: whoever changes it decides what is read, and with which account",
+                f"chown it to this user or to root, and chmod go-w {shell_word(str(path))}",
+            )
+    lakes = _lake_folder(config)
+    for path in lakes:
+        if reason := distrust(path):
+            yield _warning(
+                f"{reason}: whoever changes the lake decides what the mirror shows",
+                f"chown it to this user, and chmod go-w {shell_word(str(path))}",
+            )
+    found: dict[Opening, dict[str, None]] = {}  # most lie in one folder: that is told once
+    for path in (*trusted, *lakes):
+        for one in openings(path):
+            found.setdefault(one, {})[str(path)] = None
+    for one, paths in found.items():
+        yield _warning(
+            f"{one}: whoever exchanges {' or '.join(paths)} there decides what is read, with which "
+            "account, and what the mirror shows",
+            _mend(one),
+        )
+
+
+def _lake_folder(config: Config) -> list[Path]:
+    """Whoever may write there is believed."""
+    lake = Lake.at(config.lake)
+    return [Path(lake.root)] if lake.is_local else []
 
 
 def _tls_files(config: Config) -> Iterator[Path]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from ratchet import owned
+from ratchet.core.errors import ConfigError
 from ratchet.jobs.config.config import load_config
 from ratchet.jobs.preflight.fileguard import guarded, warn_of_exposed_files
 
@@ -135,3 +137,46 @@ def test_the_files_of_tls(tmp_path: Path) -> None:
         (found,) = guarded(config)
         assert f"{name} can be written by everybody" in found.text
         (tmp_path / name).chmod(0o600)
+
+
+def test_the_lake(tmp_path: Path) -> None:
+    """Who makes its folder first, owns it: a run filled it without a word."""
+    path, lake = tmp_path / "ratchet.yaml", tmp_path / "lake"
+    path.write_text(CONFIG % '"${PW}"')
+    path.chmod(0o600)
+    config = load_config(path, {"PW": "x"})
+    assert list(guarded(config)) == []
+    lake.mkdir(mode=0o755)
+    assert list(guarded(config)) == []
+    lake.chmod(0o757)
+    (found,) = guarded(config)
+    assert found.text.startswith(f"{lake} can be written by everybody: whoever changes the lake")
+    assert f"chmod go-w '{lake}'" in found.mend
+    lake.chmod(0o755)
+    if not os.geteuid():
+        os.chown(lake, 65534, 65534)
+        (found,) = guarded(config)
+        assert found.text.startswith(f"{lake} belongs to the user")
+
+
+@pytest.mark.parametrize("of", ["the config", "a password"])
+def test_a_pipe_of_another_user_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    """It ended no command, `check` not either. One of our own is what `<(...)` makes."""
+    path, pipe = tmp_path / "ratchet.yaml", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    path.write_text(CONFIG % "{file: pipe}")
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    if own == 0:
+        os.chown(pipe, 65534, 65534)
+    with pytest.raises(ConfigError, match="it is a pipe of"):
+        load_config(pipe if of == "the config" else path, {})
+    monkeypatch.undo()
+    os.chown(pipe, own, os.getegid())
+    text = CONFIG % "x" if of == "the config" else "secret"
+    writer = threading.Thread(target=pipe.write_text, args=(text,), daemon=True)
+    writer.start()
+    (shard,) = load_config(pipe if of == "the config" else path, {}).sources["shop"].shards.values()
+    assert shard.password == ("x" if of == "the config" else "secret")

@@ -16,6 +16,7 @@ from ratchet.core.errors import (
     ServerRefusedError,
     SourceUnfitError,
     TableStoppedError,
+    UnverifiedServerError,
 )
 from ratchet.core.gtid import GtidSet
 from ratchet.core.shard import ShardId
@@ -30,7 +31,7 @@ from ratchet.wire.failures import binlog_failure, server_failure
         (1045, SourceUnfitError, "GRANT SELECT ON `we``ird`.* TO 'me'@'%'"),
         (1227, SourceUnfitError, "GRANT REPLICATION SLAVE"),
         (1049, DatabaseGoneError, "database"),
-        (2026, SourceUnfitError, "tls"),
+        (2026, UnverifiedServerError, "tls"),
         (2003, RetryableError, "tries again"),
         (2013, RetryableError, "tries again"),
         (1205, LockedError, "PROCESSLIST"),
