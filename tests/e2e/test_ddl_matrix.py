@@ -291,12 +291,14 @@ class Look:
 def watching(lake: Path, table: str) -> Iterator[list[Look]]:
     """Read a table and the clock all the time; a table that cannot be read is an error."""
     seen: list[Look] = []
-    is_new = not (lake / "shop" / table / "_delta_log").exists()
+    # Its folder is there a moment before its first version is.
+    first = lake / "shop" / table / "_delta_log" / f"{0:020d}.json"
+    is_new = not first.exists()
 
     class Watcher(Worker):
         def step(self) -> None:
             while not self.told.wait(0.1):
-                if is_new and not (lake / "shop" / table / "_delta_log").exists():
+                if is_new and not first.exists():
                     continue
                 rows = _one(lake, table, "count(*)")
                 at = _one(lake, CLOCK, "max(at)")
