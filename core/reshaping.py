@@ -17,6 +17,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ratchet.core.charsets import ONE_TO_ONE
+from ratchet.core.columnrules import unfit_key
 from ratchet.core.errors import TableStoppedError
 from ratchet.core.rounds import StatementTime
 from ratchet.core.schema import Column, ColumnType, TableSchema
@@ -65,7 +67,7 @@ class Reshaping:
             the source has to be asked for its values.
         changes: what the statement says; nothing where types alone have changed.
         retyped: columns that have another type, in which every value has to fit as it is.
-        no_nulls: columns that may have had NULL until then, and must not have had it.
+        no_nulls: columns that have become the key: NULL must not be in them.
     """
 
     schema: TableSchema
@@ -217,26 +219,31 @@ def reshape(
     no_nulls: frozenset[str] = frozenset()
     if changes.key:
         key = tuple(map(names.own, changes.key))
-        no_nulls = _may_be_null(schema, key, changes)
+        _refuse_key(schema, key, changes)
+        no_nulls = frozenset(key)  # a day of zeros is one, too
         columns = [replace(one, nullable=one.nullable and one.name not in key) for one in columns]
     after = replace(schema, columns=tuple(columns), key=key)
     _Names(after)
     return Reshaping(after, _in_lake(after, policy), tuple(origins), changes, no_nulls=no_nulls)
 
 
-def _may_be_null(
-    schema: TableSchema, key: tuple[str, ...], changes: ColumnChanges
-) -> frozenset[str]:
-    """The columns of a new key that may have had NULL in them, which a server may have changed.
+def _refuse_key(schema: TableSchema, key: tuple[str, ...], changes: ColumnChanges) -> None:
+    """See that a new key tells apart in the lake what it tells apart at the server.
 
     Raises:
-        NotComputableError: it is not sure which columns these are, or what they hold.
+        NotComputableError: that is not sure, or not which columns these are.
     """
     if changes.renamed or changes.added or changes.dropped or changes.retyped:
         raise NotComputableError("it has another key, and other columns")
     if len(set(key)) < len(key):
         raise NotComputableError("its key names a column twice")
-    return frozenset(name for name in key if schema.column(name).nullable)
+    odd = unfit_key(replace(schema, key=key))
+    if odd is not None:
+        raise NotComputableError(odd.message)
+    for name in key:
+        kind = schema.column(name).type
+        if kind.name in {*TEXTS, "char"} and kind.charset not in ONE_TO_ONE:
+            raise NotComputableError(f"{name}, now of the key, may have two values that look alike")
 
 
 def retype(schema: TableSchema, shape: TableSchema, policy: InvalidValuePolicy) -> Reshaping | None:

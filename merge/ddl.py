@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Final
 
+from ratchet.core.columnrules import unfit_key
 from ratchet.core.rounds import STATEMENT_LENGTH, TableEvent
 from ratchet.core.schema import Column, ColumnType, TableSchema
 from ratchet.core.sql.effects import Change
@@ -82,10 +84,20 @@ def misfit(
     if loose:
         # Rows whose keys are NULL are told apart by nothing.
         parts.append(f"NULL may be in the key ({', '.join(loose)})")
+    parts += _odd_key(lake, found)
     # The log tells the primary key only; a key by a unique index is missing in it.
     if not parts and found.key and set(found.key) != set(lake.key):
         parts.append(f"primary key is now ({', '.join(found.key)})")
     return "; ".join(parts) or None
+
+
+def _odd_key(lake: TableSchema, found: TableSchema) -> list[str]:
+    """Why the key of a table no longer tells its rows apart, as where a member '' comes."""
+    there = {column.name for column in found.columns}
+    if unfit_key(lake) is not None or not there.issuperset(lake.key):
+        return []
+    odd = unfit_key(replace(found, key=lake.key))
+    return [] if odd is None else [odd.message]
 
 
 def key_lost(old: TableSchema, new: TableSchema) -> str | None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
 
+from ratchet.core.columnrules import unfit_key
 from ratchet.core.dumps import app_id
 from ratchet.core.errors import BugError, LakeError
 from ratchet.core.patterns import copied
@@ -140,6 +141,9 @@ def swapped_table(lake: Lake, state: TableState, copy: str) -> SwappedTable:
         raise NotComputableError("its key is one that the config names")
     if not shape.key:
         raise NotComputableError(f"{copy} has no key that the log tells")
+    odd = unfit_key(shape)
+    if odd is not None:
+        raise NotComputableError(odd.message)
     return SwappedTable(log=found, change=change, schema=replace(shape, table=state.table))
 
 

@@ -354,3 +354,36 @@ def test_what_is_not_sure_to_be_another_key(what: str) -> None:
 def test_another_key_that_is_not_understood_is_refused(what: str, why: str) -> None:
     with pytest.raises(NotComputableError, match=why):
         computed(f"DROP PRIMARY KEY, {what}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (ColumnType(name="enum", charset="utf8mb4", members=("a", "")), "a member ''"),
+        (ColumnType(name="set", charset="utf8mb4", members=("", "a")), "a member ''"),
+        (ColumnType(name="double"), "no exact value"),
+        (ColumnType(name="year", length=2), "look alike"),
+        (ColumnType(name="varchar", length=9, charset="cp932"), "look alike"),
+        (ColumnType(name="char", length=9, charset="big5"), "look alike"),
+        (ColumnType(name="text"), "look alike"),
+    ],
+)
+def test_a_key_whose_values_look_alike_in_the_lake_is_refused(kind: ColumnType, why: str) -> None:
+    """Two rows would be one: the next change of either would have been made to both."""
+    before = replace(SCHEMA, columns=(*SCHEMA.columns, Column(name="k", type=kind)))
+    changes = column_changes("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, k)", "t")
+    assert changes is not None
+    with pytest.raises(NotComputableError, match=why):
+        reshape(before, changes, described=None, policy=POLICY)
+
+
+def test_a_day_of_zeros_does_not_become_a_key() -> None:
+    """It is NULL in the lake, although the column is NOT NULL."""
+    day = Column(name="d", type=ColumnType(name="date"), nullable=False)
+    before = replace(SCHEMA, columns=(SCHEMA.columns[0], day))
+    changes = column_changes("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (d)", "t")
+    assert changes is not None
+    found = reshape(before, changes, described=None, policy=POLICY)
+    rows = pa.table({"id": pa.array([1], pa.int32()), "d": pa.nulls(1, pa.date32())})
+    with pytest.raises(NotComputableError, match="NULL in d"):
+        found.rows(rows, [])

@@ -247,3 +247,25 @@ def test_not_null_turns_nulls_into_values() -> None:
     b = replace(a, columns=tuple(replace(c, nullable=False) for c in a.columns))
     assert unproven(a, b) is not None
     assert unproven(b, a) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "odd"),
+    [
+        (ColumnType(name="enum", charset="utf8mb4", members=("a", "b", "c")), ""),
+        (ColumnType(name="enum", charset="utf8mb4", members=("a", "b", "")), "a member ''"),
+        (ColumnType(name="enum", charset="cp932", members=("a", "b", "b")), "one text"),
+    ],
+)
+def test_a_key_whose_values_come_to_look_alike_stops_its_table(kind: ColumnType, odd: str) -> None:
+    """A member '' came into a key: rows with it and without any member were one in the mirror."""
+    old = ColumnType(name="enum", charset="utf8mb4", members=("a", "b"))
+    columns = (
+        Column(name="e", type=old, nullable=False),
+        Column(name="f", type=ColumnType(name="enum", charset="utf8mb4", members=("x", ""))),
+    )
+    lake = TableSchema(keyspace="k", table="t", columns=columns, key=("e",))
+    for key in (("e",), ()):  # a key by a unique index is not in the log
+        come = replace(lake, columns=(replace(columns[0], type=kind), columns[1]), key=key)
+        reason = misfit(lake, come, InvalidValuePolicy(), known=lake)
+        assert (odd in str(reason)) if odd else reason is None
