@@ -25,6 +25,9 @@ _LONG: Final = 1000  # characters of a token, of which no name has so many
 _PIECE: Final = 1 << 20
 _FEW: Final = 8  # words that are sooner looked for one by one
 _MANY: Final = 32  # the same, where one of them begins
+# Characters that are searched word by word: a statement in which names may begin on each page of a
+# longer text may be about any table.
+_MOST: Final = 10 << 20
 _LOOKED_AT: Final = 8  # letters of each word that are enough to know that most pieces have none
 _KEPT: Final = 1 << 16
 UNREAD: Final = "\ufffd"  # stands in a text for characters that could not be read
@@ -123,17 +126,22 @@ def _occurring(texts: Iterable[str], wanted: frozenset[str]) -> set[str]:
 
     Many words are looked for at once: their number and likeness must not count, as others than the
     mirror's owner may choose names and texts. Piece by piece: Python takes twelve bytes for each
-    character of a text that it folds.
+    character of a text that it folds. Where very much would have to be searched, all of them may
+    stand there.
     """
-    found = set[str]()
+    found, searched = set[str](), 0
     more = max(map(len, wanted), default=0)  # folding makes no text shorter
     for text in texts:
         for at in range(0, len(text), _PIECE):
             if len(found) == len(wanted):
                 return found
             low = text[at : at + _PIECE + more].casefold()
-            if len(wanted) > _FEW and not _beginnings(wanted)(low):
-                continue
+            if len(wanted) > _FEW:
+                if not _beginnings(wanted)(low):
+                    continue
+                searched += len(low)
+                if searched > _MOST:
+                    return set(wanted)
             if len(wanted) <= _MANY:
                 found |= {one for one in wanted - found if one in low}
             else:

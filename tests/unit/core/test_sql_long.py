@@ -278,3 +278,13 @@ def test_the_number_of_names_costs_nothing_by_the_character() -> None:
 def test_words_are_found_across_pieces() -> None:
     for at in range((1 << 20) - 8, (1 << 20) + 2):
         assert occurring("\u00df" * at + "oRdErS" + "x" * 50, ["orders", "none"]) == {"orders"}
+
+
+def test_a_text_that_is_made_of_beginnings_of_names_may_name_any_table() -> None:
+    """64 MB of them took seconds; beyond some it is not looked for which of them are whole."""
+    wanted = [f"orders_{n}_of_a_year" for n in range(40)]
+    beginnings = "orders_7_of_" * 100_000
+    assert occurring(beginnings, wanted) == set()
+    assert occurring(beginnings * 12, wanted) == set(wanted)
+    assert occurring("other words " * 1_200_000, wanted) == set()
+    assert occurring("other words " * 1_200_000 + wanted[3], wanted) == {wanted[3]}
