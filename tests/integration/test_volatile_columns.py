@@ -94,3 +94,19 @@ def test_a_before_trigger(mariadb: Server, database: str) -> None:
     mariadb.execute(grant)
     with Session.connect(source) as session:
         assert unfit_tables(session.query, database=database) == found
+
+
+def test_columns_with_other_letters(server: Server, database: str) -> None:
+    """MySQL 9.7 shows their names encoded twice: such tables were refused for nothing."""
+    names = ("\u00c9t\u00e9", "\u65e5\u672c", "\u20acuro", "\u00c1\u00cd\u00dd", "plain")
+    columns = ", ".join(f"`{name}` VARCHAR(20)" for name in names)
+    joined = ", ".join(f"`{name}`, '\u00e9|'" for name in names)
+    for table, what in (("fit", f"CONCAT({joined})"), ("odd", f"CONCAT({joined}, ts)")):
+        server.execute(
+            f"CREATE TABLE {table} (id INT PRIMARY KEY, ts TIMESTAMP NULL, {columns}, "
+            f"g VARCHAR(300) AS ({what}) VIRTUAL)",
+            database=database,
+        )
+    found = unfit_tables(server.execute, database=database)
+    assert found.keys() == {"odd"}
+    assert "time_zone, by the TIMESTAMP ts" in found["odd"]
