@@ -92,7 +92,7 @@ def compare(server: Server, database: str, *, every: bool) -> None:
             before, found = _shape(server, database), _rows(server, database)
             if _altered(server, database, new):
                 change = retype(before, _shape(server, database), POLICY)
-                if change is not None:
+                if change is not None and not change.asked:
                     kept.add((old, new))
                     schema = arrow_schema(before, POLICY)
                     for row, shown in zip(found, _rows(server, database), strict=True):
