@@ -24,7 +24,7 @@ from server_kit import OK, Client, fake_server, greeting, source_at
 
 from lab.servers import NewMariadbServer, Server, create_ratchet_user
 from lab.tls import make_certificates
-from ratchet.core.errors import ConfigError, RatchetError, SourceUnfitError
+from ratchet.core.errors import ConfigError, RatchetError, RetryableError, SourceUnfitError
 from ratchet.wire.connect import SourceConfig
 from ratchet.wire.session import Session
 
@@ -94,8 +94,11 @@ def test_one_in_between_is_found_out_before_the_first_statement(
             assert session.query("SELECT 1") == [(1,)], "he is not noticed else"
         source = proven(maria, port)
         between = len(log.read_text(errors="replace"))
+        # The one in between may lose a connection, as anybody may.
         with pytest.raises(SourceUnfitError, match="did not prove") as caught:
-            Session.connect(source)
+            for _ in range(5):
+                with contextlib.suppress(RetryableError):
+                    Session.connect(source)
     assert "whether the address is the server's own" in caught.value.hint
     assert "Query" in log.read_text(errors="replace")[before:between]
     assert "Query" not in log.read_text(errors="replace")[between:]
