@@ -94,11 +94,8 @@ def test_one_in_between_is_found_out_before_the_first_statement(
             assert session.query("SELECT 1") == [(1,)], "he is not noticed else"
         source = proven(maria, port)
         between = len(log.read_text(errors="replace"))
-        # The one in between may lose a connection, as anybody may.
         with pytest.raises(SourceUnfitError, match="did not prove") as caught:
-            for _ in range(5):
-                with contextlib.suppress(RetryableError):
-                    Session.connect(source)
+            connect_again(source)
     assert "whether the address is the server's own" in caught.value.hint
     assert "Query" in log.read_text(errors="replace")[before:between]
     assert "Query" not in log.read_text(errors="replace")[between:]
@@ -142,6 +139,13 @@ def test_a_whole_run(maria: Server, make_ratchet: Callable[..., Ratchet]) -> Non
     ratchet.run("run", "--until-caught-up")
     ratchet.run("verify")
     assert_identical(ratchet.lake, [maria], "d", ["t"])
+
+
+def connect_again(source: SourceConfig) -> None:
+    """Some times, as the one in between may lose a connection."""
+    for _ in range(5):
+        with contextlib.suppress(RetryableError):
+            Session.connect(source)
 
 
 @contextmanager
