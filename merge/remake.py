@@ -151,8 +151,6 @@ def _refuse_key(
         raise NotComputableError("two shards may have a row of its new key")
     if state.foreign_keys != ():
         raise NotComputableError("foreign keys may change its rows")
-    if any(pa.types.is_floating(reshaping.columns.field(name).type) for name in key):
-        raise NotComputableError("its new key is no exact number")
 
 
 def _time(
@@ -379,17 +377,18 @@ def remake(
         )
     reach("remake.after_commit")
     moved = any(_as_logged(lake, state, s) != state.whole for s in state.change.positions)
-    made = _made(making, reshaping, state.change, moved=moved)
     if asked is not None:
         need_format(lake, ASKED_FORMAT)
-        assert made.dump is not None  # noqa: S101 - it has just been made
-        generated = asked.generated or made.generated
-        made = replace(made, dump=replace(made.dump, end=dict(asked.end)), generated=generated)
-    return Tables(lake).save(made)
+    return Tables(lake).save(_made(making, reshaping, state.change, asked, moved=moved))
 
 
 def _made(
-    making: TableState, reshaping: Reshaping, change: ShapeChange, *, moved: bool
+    making: TableState,
+    reshaping: Reshaping,
+    change: ShapeChange,
+    asked: AskedColumns | None,
+    *,
+    moved: bool,
 ) -> TableState:
     """The state of a table that is computed; what puts it in doubt stays.
 
@@ -397,6 +396,7 @@ def _made(
         making: its state while it is computed.
         reshaping: what happened to its rows.
         change: where that stands.
+        asked: what the source was asked for; None: nothing.
         moved: whether row events before it have changed the types of the dump.
     """
     told = reshaping.changes
@@ -413,7 +413,10 @@ def _made(
         schema=reshaping.schema,
         key=_key(making, reshaping),
         phase="catching_up",
-        dump=replace(making.dump, done=True),
+        dump=replace(
+            making.dump, done=True, end=making.dump.end if asked is None else dict(asked.end)
+        ),
+        generated=(asked is not None and asked.generated) or making.generated,
         merged_round=change.first_round - 1,
         logged=dict.fromkeys(change.positions, reshaping.schema.fingerprint),
         added=(),

@@ -153,7 +153,7 @@ class TableState:
 
     @property
     def is_of_one_place(self) -> bool:
-        """Whether it is, and nothing of it was read: it is a consistent cut wherever it stops."""
+        """Whether it is computed, and nothing of it was read: it is a cut wherever it stops."""
         return self.is_computed and self.dump is not None and self.dump.start == self.dump.end
 
     @property
