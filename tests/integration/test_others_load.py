@@ -56,7 +56,7 @@ def test_what_we_run_ourselves_does_not_count(source: SourceConfig, server: Serv
         stream = BinlogStream(source, session.head(), DumpOptions(server_id=4711))
         stack.callback(stream.close)
         with running_statements(server, *(one.query for one in own)):
-            found = running(session)
+            found = settled(session, 0)  # whoever looked for these last may count as running still
             assert found.others == 0
             assert found.total >= 5, "three statements, a stream, and the one that asks"
             assert throttle.reason(session) == ""
