@@ -1,4 +1,4 @@
-"""What a change of a table's columns does to the rows that are there. Pure.
+"""What a change of a table's columns, or of its partitions, does to the rows that are there. Pure.
 
 Lives here: the table's shape behind the change, and each row as it is then. Does not live here:
 what a statement says (`core.sql`), the files (`merge.remake`).
@@ -20,9 +20,10 @@ import pyarrow.compute as pc
 from ratchet.core.charsets import ONE_TO_ONE
 from ratchet.core.columnrules import unfit_key
 from ratchet.core.errors import TableStoppedError
+from ratchet.core.partitions import PartitionsUnclearError, RowRange
 from ratchet.core.rounds import StatementTime
 from ratchet.core.schema import Column, ColumnType, TableSchema
-from ratchet.core.sql.effects import ColumnChanges
+from ratchet.core.sql.effects import TableChanges
 from ratchet.core.types import InvalidValuePolicy, arrow_schema, rule_for
 from ratchet.core.types.constants import constant_value
 from ratchet.core.types.numeric import INTEGER_BITS
@@ -68,14 +69,16 @@ class Reshaping:
         changes: what the statement says; nothing where types alone have changed.
         retyped: columns that have another type, in which every value has to fit as it is.
         no_nulls: columns that have become the key: NULL must not be in them.
+        gone: the rows that go; None: none do.
     """
 
     schema: TableSchema
     columns: pa.Schema
     origins: tuple[str | pa.Scalar | None, ...]
-    changes: ColumnChanges
+    changes: TableChanges
     retyped: frozenset[str] = frozenset()
     no_nulls: frozenset[str] = frozenset()
+    gone: RowRange | None = None
 
     @property
     def asked(self) -> tuple[str, ...]:
@@ -108,8 +111,14 @@ class Reshaping:
 
         Raises:
             MisfitError: a value does not fit its new type.
-            NotComputableError: there is a NULL in what has become the key.
+            NotComputableError: there is a NULL in what has become the key, or it is not known
+                whether a row goes.
         """
+        if self.gone is not None:
+            try:
+                found = self.gone.others(found)
+            except PartitionsUnclearError as error:
+                raise NotComputableError(str(error)) from error
         arrays = {
             field.name: _cast(found.column(origin), field.type)
             if isinstance(origin, str)
@@ -168,7 +177,7 @@ def _range(kind: ColumnType) -> tuple[int | None, int | Decimal | None]:
 
 def reshape(
     schema: TableSchema,
-    changes: ColumnChanges,
+    changes: TableChanges,
     *,
     described: TableSchema | None,
     policy: InvalidValuePolicy,
@@ -227,7 +236,22 @@ def reshape(
     return Reshaping(after, _in_lake(after, policy), tuple(origins), changes, no_nulls=no_nulls)
 
 
-def _refuse_key(schema: TableSchema, key: tuple[str, ...], changes: ColumnChanges) -> None:
+def without_rows(schema: TableSchema, gone: RowRange, policy: InvalidValuePolicy) -> Reshaping:
+    """The change of a table from which rows go, and nothing else.
+
+    Args:
+        schema: the table's shape.
+        gone: the rows.
+        policy: decides about the lake's types.
+
+    Raises:
+        NotComputableError: a column has no place in the lake.
+    """
+    names = tuple(column.name for column in schema.columns)
+    return Reshaping(schema, _in_lake(schema, policy), names, TableChanges(), gone=gone)
+
+
+def _refuse_key(schema: TableSchema, key: tuple[str, ...], changes: TableChanges) -> None:
     """See that a new key tells apart in the lake what it tells apart at the server.
 
     Raises:
@@ -277,7 +301,7 @@ def retype(schema: TableSchema, shape: TableSchema, policy: InvalidValuePolicy) 
     if after == schema or not asked.isdisjoint(schema.key):
         return None
     names = tuple(None if c.name in asked else c.name for c in schema.columns)
-    return Reshaping(after, _in_lake(after, policy), names, ColumnChanges(), frozenset(retyped))
+    return Reshaping(after, _in_lake(after, policy), names, TableChanges(), frozenset(retyped))
 
 
 def _in_lake(schema: TableSchema, policy: InvalidValuePolicy) -> pa.Schema:

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
-
-import pyarrow.parquet as pq
 
 from ratchet.core.columnrules import unfit_key
 from ratchet.core.dumps import app_id
-from ratchet.core.errors import BugError, LakeError
+from ratchet.core.errors import BugError
 from ratchet.core.patterns import copied
 from ratchet.core.position import Position
 from ratchet.core.reshaping import NotComputableError
@@ -30,6 +29,7 @@ from ratchet.core.schema import TableSchema
 from ratchet.core.sql.swaps import swapped_in
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.batch import MergeBatch
+from ratchet.merge.changeplaces import seqs_of
 from ratchet.merge.failures import lost_changes, merge_failure
 from ratchet.merge.making import begin
 from ratchet.merge.newest import has_inexact_key
@@ -39,11 +39,9 @@ from ratchet.merge.swap import CopyLog, about, copy_log, is_in, makes
 from ratchet.merge.table import TableCache, merge_table
 from ratchet.store.crashpoints import reach
 from ratchet.store.delta.tables import create_mirrored_table
-from ratchet.store.failures import data_file_errors
 from ratchet.store.files import Lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.schemas import get_schema
-from ratchet.store.segments import open_changes
 from ratchet.store.stops import ShapeChange
 from ratchet.store.tables import Tables, TableState
 
@@ -129,7 +127,7 @@ def swapped_table(lake: Lake, state: TableState, copy: str) -> SwappedTable:
     if now is None or not now.executed.contains_all(change.position.executed):
         raise NotComputableError("its server has lost it since (a failover)")
     rounds = _since_made(log, state, copy, change)
-    found = copy_log(rounds, state.table, copy, change, lambda file: _seqs_of(lake, file))
+    found = copy_log(rounds, state.table, copy, change, partial(seqs_of, lake))
     shape = get_schema(lake, state.keyspace, copy, found.shape)
     if state.dump is None or state.dump.start_round > found.round:
         # Before that it may not have been mirrored, and nor its copies captured.
@@ -231,19 +229,6 @@ def _since_made(log: RoundLog, state: TableState, copy: str, change: ShapeChange
             break  # in front of the latter no copy counts
         end = begins - 1
     return found
-
-
-def _seqs_of(lake: Lake, file: ChangeFile) -> Sequence[int]:
-    try:
-        with data_file_errors(lake, file.path, "change"), open_changes(lake, file.path) as stream:
-            rows = pq.ParquetFile(stream).read(columns=["token.seq"])
-    except LakeError as error:
-        gone = lost_changes(lake, f"{file.keyspace}.{file.table}", [file.path])
-        if gone is None:
-            raise
-        raise gone from error
-    seqs: list[int] = rows.flatten().column("token.seq").to_pylist()
-    return seqs
 
 
 def _parts(

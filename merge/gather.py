@@ -17,6 +17,7 @@ from ratchet.core.rounds import ChangeFile, Round, ShardSlice, TableEvent
 from ratchet.core.schema import Column, TableSchema
 from ratchet.core.shell import redump
 from ratchet.core.sql.effects import MISPLACED, Change
+from ratchet.core.sql.logged import table_changes
 from ratchet.core.sql.swaps import swapped_in
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.merge.cascades.reach import Reach, reach
@@ -339,18 +340,21 @@ class _Shard:
         if change.effect == "rows" or lost:
             # What is swapped in needs no rows of before, and `merge.swap` looks at those behind.
             swap = swapped_in(event.statement, event.table) is not None
-            unsure = found.doubted if swap else found.unsure
+            told = table_changes(event.statement, event.table)
+            # Rows on both sides of it may be in one file: `merge.emptied` looks at those.
+            empties = told is not None and bool(told.emptied)
+            unsure = found.doubted if swap or empties else found.unsure
             place = self._place(event.seq, unsure)
-            told = (
+            stands = (
                 None
                 if place is None
                 else replace(place, statement=event.statement, time=event.time)
             )
             if not self._is_alone and (swap or self.above or self.state.foreign_keys != ()):
-                told = None
+                stands = None
             # A dump reads by key as well: somebody has to look first.
             sure = change.reason != MISPLACED
-            self._stop(event.seq, change.reason, event.statement, altered=sure, change=told)
+            self._stop(event.seq, change.reason, event.statement, altered=sure, change=stands)
             return
         if change.effect == "rebuild":
             if found.generated is not False:

@@ -50,6 +50,7 @@ def begin(lake: Lake, state: TableState, change: ShapeChange, *, first_round: in
         end=place,
         made={} if state.dump is None else state.dump.made,
         computed=True,
+        known_from=None if state.dump is None else state.dump.followed_from,
     )
     making = replace(state, phase="dumping", dump=dump, stopped=None, standing=standing)
     making = Tables(lake).save(making)

@@ -1,4 +1,4 @@
-"""A table behind a change of its columns, computed from the rows that the mirror has.
+"""A table behind a change of its columns or partitions, computed from the rows of the mirror.
 
 At the place of an ALTER TABLE in the log the mirror holds every row. So what the statement does to
 them can be done here, without a second read of the source. The result is a dump like any other: it
@@ -14,7 +14,6 @@ that it catches up when all of it is. Killed in between, it is computed anew, in
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,18 +32,21 @@ from ratchet.core.reshaping import (
     Reshaping,
     reshape,
     retype,
+    without_rows,
 )
-from ratchet.core.rounds import Round, StatementTime
+from ratchet.core.rounds import StatementTime
 from ratchet.core.schema import TableSchema
-from ratchet.core.sql.columnchanges import column_changes
-from ratchet.core.sql.effects import REBUILT, ColumnChanges
+from ratchet.core.sql.effects import REBUILT, TableChanges
+from ratchet.core.sql.logged import table_changes
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.core.types.constants import is_now
 from ratchet.merge.asking import AskedColumns
+from ratchet.merge.emptied import emptied_rows
 from ratchet.merge.gather import gather
 from ratchet.merge.liverows import LiveRows
 from ratchet.merge.making import begin
 from ratchet.merge.sidestats import read_side_stats
+from ratchet.merge.swap import is_whole
 from ratchet.store.crashpoints import reach
 from ratchet.store.delta.actions import Action, AppTransaction, DataFile, rewrite_info
 from ratchet.store.delta.commits import commit_files
@@ -52,9 +54,10 @@ from ratchet.store.delta.datafiles import write_data_file
 from ratchet.store.delta.log import TableFiles, replay_existing
 from ratchet.store.delta.tables import create_mirrored_table, stats_columns
 from ratchet.store.files import Lake
-from ratchet.store.formats import ASKED_FORMAT, need_format
+from ratchet.store.formats import ASKED_FORMAT, CARRIED_FORMAT, need_format
 from ratchet.store.rounds import RoundLog
 from ratchet.store.schemas import get_schema
+from ratchet.store.staged import copy_data_files
 from ratchet.store.stops import Doubt, ShapeChange
 from ratchet.store.tables import Tables, TableState
 
@@ -118,6 +121,10 @@ def _of_statement(  # noqa: PLR0917 - one call
     told = _told(change, state)
     if change.mark is not None:
         _refuse_unlike(lake, state, change, told)
+    if told.emptied:
+        base = _as_logged(lake, state, change.shard)
+        gone = emptied_rows(lake, state, told.emptied, base, policy)
+        return without_rows(base, gone, policy)
     if set(state.key) != set(state.schema.key) and (told.renamed or told.key):
         raise NotComputableError("its key is one that the config names")
     shards = change.positions
@@ -154,7 +161,7 @@ def _refuse_key(
 
 
 def _time(
-    state: TableState, change: ShapeChange, told: ColumnChanges, find_zone: FindZone
+    state: TableState, change: ShapeChange, told: TableChanges, find_zone: FindZone
 ) -> StatementTime | None:
     """When a statement began, in the zone that its session had; None: on each shard at another."""
     time = change.time if change.mark is None else None
@@ -200,7 +207,7 @@ def _is_held(now: Mapping[str, Position], change: ShapeChange) -> bool:
     )
 
 
-def _refuse_unlike(lake: Lake, state: TableState, change: ShapeChange, told: ColumnChanges) -> None:
+def _refuse_unlike(lake: Lake, state: TableState, change: ShapeChange, told: TableChanges) -> None:
     """What has to hold where several shards were altered one after the other.
 
     Each shard's rows are those of its own place. So all have to have had the same columns, and the
@@ -227,7 +234,7 @@ def _refuse_unlike(lake: Lake, state: TableState, change: ShapeChange, told: Col
             raise NotComputableError(f"{shard} was resharded")
         generations = {now[shard].generation, then[shard].generation}
         generations |= {one.mark[0] for one in change.every if one.shard == shard and one.mark}
-        if len(generations) > 1 or _has_gap(shard, rounds):
+        if len(generations) > 1 or not is_whole(rounds, shard):
             raise NotComputableError(f"the log of {shard} is not whole (a failover, or a gap)")
     if not shards <= change.positions.keys():
         left = ", ".join(sorted(shards - change.positions.keys()))
@@ -236,7 +243,7 @@ def _refuse_unlike(lake: Lake, state: TableState, change: ShapeChange, told: Col
         raise NotComputableError("two of its shards have a row of the same key")
 
 
-def _refuse_others(state: TableState, change: ShapeChange, told: ColumnChanges) -> None:
+def _refuse_others(state: TableState, change: ShapeChange, told: TableChanges) -> None:
     """A shard was altered otherwise, as far as that is known by now.
 
     Raises:
@@ -248,15 +255,6 @@ def _refuse_others(state: TableState, change: ShapeChange, told: ColumnChanges) 
     come = {name.casefold() for names in state.nulls.values() for name in names}
     if any(one.name.casefold() in come for one in told.added):
         raise NotComputableError("one of its shards got such a column by another statement")
-
-
-def _has_gap(shard: str, rounds: Sequence[Round]) -> bool:
-    """Whether a slice does not begin where the one before it ended."""
-    pieces = [piece for one in rounds for piece in one.slices if piece.shard == shard]
-    return any(
-        after.start.executed != before.end.executed or after.ancestors
-        for before, after in itertools.pairwise(pieces)
-    )
 
 
 def _as_logged(lake: Lake, state: TableState, shard: str) -> TableSchema:
@@ -279,10 +277,10 @@ def _pending(state: TableState) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _told(change: ShapeChange, state: TableState) -> ColumnChanges:
-    told = column_changes(change.statement, state.table)
+def _told(change: ShapeChange, state: TableState) -> TableChanges:
+    told = table_changes(change.statement, state.table)
     if told is None:
-        raise NotComputableError("it does more than to add, drop, rename or widen columns")
+        raise NotComputableError("it does more than to change columns or to empty partitions")
     return told
 
 
@@ -356,11 +354,16 @@ def remake(
         find=None if asked is None else asked.values.find,
         now=now,
     )
-    files = []
-    for group in _groups(shown.files.values()):
+    files = work.carried()
+    if files:
+        need_format(lake, CARRIED_FORMAT)
+        copy_data_files(lake, files, state.shown_path, making.path)
+    for group in _groups(work.changed()):
         if stop():
             return None
-        files.append(work.write(group))
+        made = work.write(group)
+        if made.rows:
+            files.append(made)
     reach("remake.before_commit")
     assert making.dump is not None  # noqa: S101 - it has just begun
     actions: list[Action] = [
@@ -405,7 +408,7 @@ def _made(
     if moved:
         # What types show of them was to be seen beside those of the dump, which are gone now.
         doubts = {shard: replace(doubt, by_shape=False) for shard, doubt in doubts.items()}
-    for one in change.every:
+    for one in change.every if reshaping.gone is None else ():
         for doubt in _doubts(making, one, told):
             doubts[one.shard] = doubt.behind(doubts.get(one.shard))
     return replace(
@@ -436,7 +439,7 @@ def _key(state: TableState, reshaping: Reshaping) -> tuple[str, ...]:
     return reshaping.schema.key if own else state.key
 
 
-def _doubts(state: TableState, change: ShapeChange, told: ColumnChanges) -> Iterator[Doubt]:
+def _doubts(state: TableState, change: ShapeChange, told: TableChanges) -> Iterator[Doubt]:
     """What is still to be found out: values under new types, columns that are computed anew."""
     shown = state.generated is False
     if told.retyped:
@@ -493,6 +496,21 @@ class _Pass:
     reshaping: Reshaping
     find: FindValues | None
     now: int
+
+    def carried(self) -> list[DataFile]:
+        """Files of the table that stay as they are: no row of them goes, and no column changes."""
+        return [file for file in self.shown.files.values() if self._covered(file) is False]
+
+    def changed(self) -> list[DataFile]:
+        """Files of which rows stay, and not all as they are."""
+        return [file for file in self.shown.files.values() if self._covered(file) is None]
+
+    def _covered(self, file: DataFile) -> bool | None:
+        """Whether all rows of a file go, or none (False); None: some do, or they change."""
+        gone, plain = self.reshaping.gone, self.empty.vectors or file.vector is None
+        if gone is None or not plain or self.empty.schema != self.shown.schema:
+            return None
+        return gone.covers(file.stats)
 
     def write(self, group: Sequence[DataFile]) -> DataFile:
         """One new file from some of the table's."""

@@ -12,6 +12,7 @@ Invariant: what is not known for certain is refused, with the reason.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -74,6 +75,18 @@ def about(value: Round, keyspace: str, tables: Sequence[str], shard: str) -> Rou
     )
 
 
+def is_whole(rounds: Sequence[Round], shard: str) -> bool:
+    """Whether consecutive rounds have a shard's log without a break."""
+    pieces = [piece for one in rounds for piece in one.slices if piece.shard == shard]
+    return all(
+        after.start.executed == before.end.executed
+        and after.generation == before.generation
+        and not after.ancestors
+        and before.journal is None
+        for before, after in itertools.pairwise(pieces)
+    )
+
+
 def makes(event: TableEvent, copy: str) -> bool:
     """Whether an event says that the copy was made, without rows and foreign keys."""
     return event.table == copy and (event.effect, event.reason) == ("rows", CREATED)
@@ -117,8 +130,8 @@ def copy_log(
         if f.table == copy and f.min_seq <= swap.seq and f.max_seq >= made.seq
     ]
     behind = [file for file in rounds[-1].files if file.table == table]
-    _refuse_rows_at(swap.seq, [*files, *behind], seqs_of)
-    _refuse_rows_at(made.seq, files, seqs_of)
+    refuse_rows_at(swap.seq, [*files, *behind], seqs_of)
+    refuse_rows_at(made.seq, files, seqs_of)
     firsts = {file.path: _first_inside(file, made.seq, swap.seq, seqs_of) for file in files}
     first = min(firsts.values(), default=swap.seq)
     if first == swap.seq:
@@ -242,10 +255,19 @@ def _refuse_gaps(rounds: Iterable[Round]) -> None:
         before = piece
 
 
-def _refuse_rows_at(seq: int, files: Iterable[ChangeFile], seqs_of: SeqsOf) -> None:
-    """A transaction without a GTID has the `seq` of the one before: it may be on either side.
+def refuse_rows_at(seq: int, files: Iterable[ChangeFile], seqs_of: SeqsOf) -> None:
+    """See that rows stand on one side of a place, each.
 
-    With CREATE TABLE ... SELECT the rows that a table is made with have that of its CREATE.
+    A transaction without a GTID has the `seq` of the one before: it may be on either side. With
+    CREATE TABLE ... SELECT the rows that a table is made with have that of its CREATE.
+
+    Args:
+        seq: of a statement.
+        files: change files.
+        seqs_of: see `copy_log`.
+
+    Raises:
+        NotComputableError: one stands at the place.
     """
     for file in files:
         if file.min_seq <= seq <= file.max_seq and seq in seqs_of(file):

@@ -45,6 +45,8 @@ class DumpState:
         kept: the rows that were left in the table; None: it was emptied.
         made: shard -> server id and CREATE_TIME there when it began; of an earlier version nothing.
         computed: whether its rows come from those that the mirror had, not from the source.
+        known_from: of one that is computed: the first round of the dump that was read; None: an
+            earlier version did not note it.
     """
 
     id: str
@@ -56,6 +58,12 @@ class DumpState:
     kept: RetainedRows | None = None
     made: dict[str, str] = field(default_factory=dict)
     computed: bool = False
+    known_from: int | None = None
+
+    @property
+    def followed_from(self) -> int | None:
+        """The round from which on all statements about the table are in the log; None: unknown."""
+        return self.known_from if self.computed else self.start_round
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -80,6 +88,7 @@ class DumpState:
             "kept": None if self.kept is None else asdict(self.kept),
             "made": self.made,
             "computed": self.computed,
+            **({} if self.known_from is None else {"known_from": self.known_from}),
         }
 
     @classmethod
@@ -96,6 +105,7 @@ class DumpState:
             kept=None if kept is None else RetainedRows(**{**kept, "names": tuple(kept["names"])}),
             made=data.get("made", {}),
             computed=data.get("computed", False),
+            known_from=data.get("known_from"),
         )
 
 

@@ -77,6 +77,7 @@ _DAMAGED: Final = {
     layout.LOG_CHECKED: _AGAIN,
     layout.BUNDLES: _AGAIN,  # the objects that it names go with their rounds
     layout.PASS: _AGAIN,
+    layout.PARTITIONS: _AGAIN,
     layout.DATES_FILE: _AGAIN,
     layout.DATABASES_FILE: _AGAIN,
     layout.FOLDED_FILE: _AGAIN,

@@ -27,9 +27,12 @@ STAGED_FORMAT = 4  # of one with staged tables: earlier versions would merge int
 COMPUTED_FORMAT = 5  # of one with computed tables: earlier versions would dump into one as well
 BUNDLES_FORMAT = 6  # of one with bundles: earlier versions would remove one with its first round
 ASKED_FORMAT = 7  # of one with columns read again: earlier versions would show half of that
+# Of one with a staged table that has files of the shown one: earlier versions would add each to it
+# by the commit that takes it away.
+CARRIED_FORMAT = 8
 _KNOWN = (
     FORMAT_VERSION, HELD_FORMAT, PARTS_FORMAT, STAGED_FORMAT, COMPUTED_FORMAT, BUNDLES_FORMAT,
-    ASKED_FORMAT,
+    ASKED_FORMAT, CARRIED_FORMAT,
 )  # fmt: skip
 
 

@@ -56,12 +56,14 @@ REQUESTS: Final = f"{PRIVATE}/requests"
 ANSWERS: Final = f"{PRIVATE}/answers"
 # Tables whose files are being removed.
 REMOVALS: Final = f"{PRIVATE}/removals"
+# How tables are partitioned at the source.
+PARTITIONS: Final = f"{PRIVATE}/partitions"
 VERIFIED: Final = f"{PRIVATE}/verified"
 PASS: Final = f"{PRIVATE}/pass"
 # Notes are replaced, without a condition: each epoch's holders have a folder of their own.
 NOTES: Final = f"{PRIVATE}/notes"
 EPOCHS: Final = f"{PRIVATE}/epochs"
-NOTED: Final = (TABLES, VERIFIED, PASS, LOG_CHECKED, ANSWERS, BUNDLES, REMOVALS)
+NOTED: Final = (TABLES, VERIFIED, PASS, LOG_CHECKED, ANSWERS, BUNDLES, REMOVALS, PARTITIONS)
 NOTED_FILES: Final = (
     DATES_FILE,
     DATABASES_FILE,
@@ -214,6 +216,11 @@ def state_path(keyspace: str, table: str) -> str:
 def removal_path(keyspace: str, table: str) -> str:
     """The note that a table's files are being removed."""
     return f"{REMOVALS}/{table_path(keyspace, table)}.json"
+
+
+def partitions_path(keyspace: str, table: str) -> str:
+    """How a table is partitioned at the source."""
+    return f"{PARTITIONS}/{table_path(keyspace, table)}.json"
 
 
 def verified_path(keyspace: str, table: str) -> str:

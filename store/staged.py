@@ -14,7 +14,7 @@ it none of them, so that it is done once, whatever is killed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
@@ -23,7 +23,13 @@ from ratchet.core.dumps import FORMAT_VERSION
 from ratchet.core.errors import BugError
 from ratchet.store import layout
 from ratchet.store.crashpoints import reach
-from ratchet.store.delta.actions import Action, AppTransaction, TableProtocol, rewrite_info
+from ratchet.store.delta.actions import (
+    Action,
+    AppTransaction,
+    DataFile,
+    TableProtocol,
+    rewrite_info,
+)
 from ratchet.store.delta.checkpoints import checkpoint_if_due
 from ratchet.store.delta.commits import EPOCH, check_epoch, commit_files, committed, epoch_of
 from ratchet.store.delta.errors import delta_errors
@@ -63,7 +69,7 @@ def take_place(
     before = replay_existing(lake, shown, _DOING)
     while committed(before, app_id) is None:
         check_epoch(lake, epoch_of(before), shown, _DOING)
-        _copy_files(lake, new, staged, shown)
+        copy_data_files(lake, new.files.values(), staged, shown)
         reach("staged.after_copies")
         actions = _actions(
             lake, new, before, staged, shown, app_id=app_id, version=version, now=now
@@ -116,15 +122,27 @@ def other_folders(lake: Lake, state: TableState, kind: str) -> list[str]:
     return sorted(every - {state.side_path, state.path})
 
 
-def _copy_files(lake: Lake, new: TableFiles, staged: str, shown: str) -> None:
-    names = {file.path for file in new.files.values()}
-    for file in new.files.values():
+def copy_data_files(lake: Lake, files: Iterable[DataFile], source: str, target: str) -> None:
+    """Give data files a second place, with their vectors; those that have it stay as they are.
+
+    Args:
+        lake: the lake.
+        files: of the table in `source`.
+        source: its folder.
+        target: the folder of the other table.
+
+    Raises:
+        LakeError: a file is gone, or the lake cannot be read or written.
+    """
+    names = set[str]()
+    for file in files:
+        names.add(file.path)
         if file.vector is not None and (path := vector_path(file.vector)) is not None:
             names.add(path)
-    there = {file.path for file in lake.list(shown)}
-    missing = sorted(name for name in names if f"{shown}/{name}" not in there)
+    there = {file.path for file in lake.list(target)}
+    missing = sorted(name for name in names if f"{target}/{name}" not in there)
     with ThreadPoolExecutor(_COPIES, "staged-copies") as pool:
-        for _ in pool.map(lambda name: lake.copy(f"{staged}/{name}", f"{shown}/{name}"), missing):
+        for _ in pool.map(lambda name: lake.copy(f"{source}/{name}", f"{target}/{name}"), missing):
             pass
 
 
@@ -159,8 +177,17 @@ def _actions(
     )
     kept = {name: one for name, one in meta.configuration.items() if not name.startswith(_STATS)}
     yield changed_metadata(meta, columns, {**kept, **theirs.configuration})
-    yield from (file.removed(now=now) for file in before.files.values())
-    yield from (replace(file, changes_data=True) for file in new.files.values())
+    # Files of the shown table may have been carried over: they stay, as no commit may take away
+    # what it adds.
+    stay = {
+        path
+        for path, file in new.files.items()
+        if path in before.files and before.files[path].vector == file.vector
+    }
+    yield from (file.removed(now=now) for path, file in before.files.items() if path not in stay)
+    yield from (
+        replace(file, changes_data=True) for path, file in new.files.items() if path not in stay
+    )
     for app in sorted(_ids(new) - {app_id}):
         count = committed(new, app)
         if count is not None:

@@ -24,7 +24,8 @@ from ratchet.core.sql.effects import (
     MOVED,
     AddedColumn,
     Change,
-    ColumnChanges,
+    PartitionStep,
+    TableChanges,
     TableName,
 )
 from ratchet.core.sql.lexer import SqlToken
@@ -59,6 +60,7 @@ class Alteration:
         renamed: columns that change their names: (old, new).
         retyped: columns that are defined anew.
         keys: the columns of each primary key that comes; None: not told by whole columns.
+        partitions: what it does to partitions, in order.
     """
 
     changes: list[Change] = field(default_factory=list)
@@ -71,8 +73,9 @@ class Alteration:
     renamed: list[tuple[str, str]] = field(default_factory=list)
     retyped: list[str] = field(default_factory=list)
     keys: list[tuple[str, ...] | None] = field(default_factory=list)
+    partitions: list[PartitionStep] = field(default_factory=list)
 
-    def columns(self) -> ColumnChanges | None:
+    def columns(self) -> TableChanges | None:
         """What it does to columns; None if it does, or may do, anything else to rows."""
         changes, key = self.changes, self._key()
         if key:
@@ -88,13 +91,26 @@ class Alteration:
         come = [one.name for one in self.added]
         if _with_a_value(come, self.touched) is not None:
             return None
-        return ColumnChanges(
+        return TableChanges(
             added=tuple(self.added),
             dropped=tuple(self.dropped),
             renamed=tuple(self.renamed),
             retyped=tuple(self.retyped),
             key=key,
         )
+
+    def emptied(self) -> PartitionStep | None:
+        """The partitions whose rows it takes away; None if it does, or may do, anything else."""
+        step = self.partitions[0] if len(self.partitions) == 1 else None
+        if step is None or step.kind not in {"emptied", "dropped"} or not step.names:
+            return None
+        return step if self.changes == [_ROWS] and not (self.others or self.nulls) else None
+
+    def names_column(self, name: str) -> bool:
+        """Whether it may do something to a column of that name."""
+        named = {*self.touched, *self.dropped, *self.retyped, *(one.name for one in self.added)}
+        named |= {one for pair in self.renamed for one in pair}
+        return any(_may_be_one(name, other) for other in named)
 
     def _key(self) -> tuple[str, ...]:
         """The primary key that takes the place of another one; none: that is not what it does."""
@@ -249,6 +265,7 @@ def _retype(cursor: TokenCursor, found: Alteration) -> None:
 
 def _add(cursor: TokenCursor, found: Alteration) -> None:
     if cursor.accept("PARTITION"):
+        found.partitions.append(PartitionStep("added"))
         cursor.accept("IF", "NOT", "EXISTS")
         _local(cursor)
         if cursor.accept("PARTITIONS"):
@@ -385,7 +402,7 @@ def _drop(cursor: TokenCursor, found: Alteration) -> None:
     elif cursor.accept("CHECK"):
         cursor.name()
     elif cursor.accept("PARTITION"):
-        _partition_names(cursor)
+        found.partitions.append(PartitionStep("dropped", _partition_names(cursor)))
         found.changes.append(_ROWS)
     elif cursor.peek().word in {"PERIOD", "SYSTEM"} and cursor.peek(1).word in {
         "FOR", "VERSIONING",
@@ -455,12 +472,14 @@ def _convert(cursor: TokenCursor, found: Alteration) -> None:
                 break
         found.changes.append(_TYPES)
     elif cursor.accept("PARTITION"):
+        found.partitions.append(PartitionStep("other"))
         cursor.name()
         cursor.need("TO", "TABLE")
         found.changes.append(_ROWS)
         found.others.append((TableName(*cursor.table()), _ROWS))
         waiting(cursor)
     elif cursor.accept("TABLE"):
+        found.partitions.append(PartitionStep("other"))
         found.changes.append(_ROWS)
         found.others.append((TableName(*cursor.table()), _ROWS))
         cursor.need("TO", "PARTITION")
@@ -496,13 +515,18 @@ def _partition(cursor: TokenCursor, found: Alteration) -> bool:
             raise cursor.stuck()
     elif cursor.accept("REORGANIZE", "PARTITION"):
         _reorganize(cursor, found)
+        return True
     elif cursor.accept("EXCHANGE", "PARTITION"):
         cursor.name()
         cursor.need("WITH", "TABLE")
         found.others.append((TableName(*cursor.table()), _ROWS))
         unchecked = cursor.accept("WITHOUT", "VALIDATION")
         found.changes.append(Change("rows", MISPLACED) if unchecked else _ROWS)
-    elif cursor.peek(1).word == "PARTITION" and cursor.one_of("TRUNCATE", "DISCARD", "IMPORT"):
+    elif cursor.accept("TRUNCATE", "PARTITION"):
+        found.partitions.append(PartitionStep("emptied", _partition_names(cursor)))
+        found.changes.append(_ROWS)
+        return True
+    elif cursor.peek(1).word == "PARTITION" and cursor.one_of("DISCARD", "IMPORT"):
         cursor.need("PARTITION")
         _partition_names(cursor)
         cursor.accept("TABLESPACE")
@@ -513,16 +537,19 @@ def _partition(cursor: TokenCursor, found: Alteration) -> bool:
         cursor.need("PARTITION")
         _local(cursor)
         _partition_names(cursor)
+        return True
     elif not cursor.accept("REMOVE", "PARTITIONING"):
         return False
+    found.partitions.append(PartitionStep("other"))
     return True
 
 
 def _reorganize(cursor: TokenCursor, found: Alteration) -> None:
     _local(cursor)
     if cursor.peek().word == "INTO" or cursor.done:
+        found.partitions.append(PartitionStep("other"))
         return  # of HASH or KEY, and all of them
-    _partition_names(cursor)
+    found.partitions.append(PartitionStep("reorganized", _partition_names(cursor)))
     cursor.need("INTO")
     if not _are_ranges(cursor.rest()):
         found.changes.append(_LISTED)
@@ -545,14 +572,16 @@ def _local(cursor: TokenCursor) -> None:
     cursor.one_of("NO_WRITE_TO_BINLOG", "LOCAL")
 
 
-def _partition_names(cursor: TokenCursor) -> None:
+def _partition_names(cursor: TokenCursor) -> tuple[str, ...]:
+    """The names; none: all."""
     cursor.accept("IF", "EXISTS")
     if cursor.accept("ALL"):
-        return
-    cursor.name()
+        return ()
+    names = [cursor.name()]
     while cursor.peek().text == "," and cursor.peek(1).kind in {"word", "name"}:
         cursor.take()
-        cursor.name()
+        names.append(cursor.name())
+    return tuple(names)
 
 
 def _union(cursor: TokenCursor, found: Alteration) -> None:

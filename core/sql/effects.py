@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from ratchet.core.rounds import Effect
 from ratchet.core.sql.lexer import SqlToken
@@ -23,6 +23,8 @@ COLUMN_GOES: Final = "a column goes"
 COLUMN_RENAMED: Final = "a column changes its name"
 REBUILT: Final = "its rows may have been written anew, and its generated columns computed anew"
 KEY_GOES: Final = "an index was dropped that may have been its key"
+
+PartitionStepKind = Literal["emptied", "dropped", "reorganized", "added", "other"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,22 @@ class AddedColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnChanges:
-    """What an ALTER TABLE does to a table's columns, where that is all it does.
+class PartitionStep:
+    """What one clause of an ALTER TABLE does to partitions.
+
+    Attributes:
+        kind: "emptied" and "dropped" take all rows of some away; "reorganized" makes others of
+            them; "added" makes more; "other" may do anything.
+        names: of those that it names in front; none: it names none, or all.
+    """
+
+    kind: PartitionStepKind
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanges:
+    """What an ALTER TABLE does to columns, or what rows it takes away, where that is all it does.
 
     Attributes:
         added: columns that come.
@@ -74,6 +90,7 @@ class ColumnChanges:
         renamed: (old name, new name).
         retyped: those that may have another type or attributes behind it, by their old names.
         key: those of the primary key that takes the place of the old one; none: it stays.
+        emptied: partitions whose rows go; then it does nothing else.
     """
 
     added: tuple[AddedColumn, ...] = ()
@@ -81,3 +98,4 @@ class ColumnChanges:
     renamed: tuple[tuple[str, str], ...] = ()
     retyped: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
+    emptied: tuple[str, ...] = ()

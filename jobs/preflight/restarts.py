@@ -36,11 +36,14 @@ from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Final
 
 from ratchet.core.errors import RetryableError, SourceUnfitError, TableStoppedError
+from ratchet.core.position import Position
 from ratchet.core.shard import ShardId
 from ratchet.jobs.preflight.fitness import not_durable
+from ratchet.jobs.preflight.lostparts import is_read_to, untold
 from ratchet.store import layout
 from ratchet.store.files import Lake
 from ratchet.store.notes import Notes
+from ratchet.store.rounds import RoundLog
 from ratchet.store.stops import Doubt
 from ratchet.store.tables import Tables, TableState
 from ratchet.wire.decode.answers import as_count, as_name, as_text, or_null, refusal, shaped, single
@@ -95,6 +98,7 @@ class Start:
         late: whether some of these may not have been in its log when they were counted.
         stored: table with STORED columns -> when the server says that it was made.
         parts: partitioned table -> its partitions.
+        round: the newest round when that was noted; 0: an earlier version did not say.
     """
 
     server: str
@@ -106,6 +110,7 @@ class Start:
     late: bool = False
     stored: dict[str, str] = field(default_factory=dict)
     parts: dict[str, list[str]] = field(default_factory=dict)
+    round: int = 0
 
     def is_later(self, other: Start | None) -> bool:
         """Whether the server that is read was started since, be it the same one or not."""
@@ -123,7 +128,14 @@ class Start:
         """Whether it is to be noted."""
         if other is None or not self.is_same(other):
             return True
-        same_life = replace(other, server=self.server, at=self.at, file=self.file, seen=self.seen)
+        same_life = replace(
+            other,
+            server=self.server,
+            at=self.at,
+            file=self.file,
+            seen=self.seen,
+            round=self.round,
+        )
         return self != same_life
 
     def has_delayed(self, other: Start | None) -> bool:
@@ -135,17 +147,21 @@ class Start:
         """Tables that the same server has written anew since, whatever its log says, and why."""
         if other is None or other.server_id != self.server_id:
             return {}
-        anew = {
+        return {
             table: _ANEW
             for table, made in self.stored.items()
             if other.stored.get(table, made) != made
         }
+
+    def lost_parts(self, other: Start | None) -> dict[str, frozenset[str]]:
+        """Table -> partitions that the same server had then, and has no more."""
+        if other is None or other.server_id != self.server_id:
+            return {}
         fewer = {
-            table: f"partitions of it are gone: {', '.join(sorted(gone))}"[:200]
+            table: frozenset(other.parts.get(table, ())) - set(parts)
             for table, parts in self.parts.items()
-            if (gone := set(other.parts.get(table, ())) - set(parts))
         }
-        return anew | fewer
+        return {table: gone for table, gone in fewer.items() if gone}
 
     def has_rewritten(self, state: TableState, shard: str, noted: Mapping[str, Start]) -> bool:
         """Whether it has written a table anew since its dump began, and before the first look."""
@@ -171,12 +187,16 @@ class Life:
         looked_at: when that was, seconds since the epoch by its clock.
         watched: whether a run looked at it shortly before it was started.
         doubts: mirrored table -> what may have happened to its rows; only if the start is news.
+        gone: mirrored table -> partitions that it has no more.
+        head: the end of the server's log behind that; None: it tells no positions.
     """
 
     start: Start
     looked_at: int
     watched: bool = False
     doubts: Mapping[str, str] = field(default_factory=dict)
+    gone: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    head: Position | None = None
 
 
 def read_starts(lake: Lake) -> dict[str, Start]:
@@ -236,7 +256,9 @@ def look_at_life(
             doubts |= _crashed(ends.unclean, why, _engines(session, matches))
     if not start.is_same(noted):
         doubts |= dict.fromkeys(memory, _EMPTIED)
-    return Life(replace(start, file=file), now, watched, doubts)
+    gone = start.lost_parts(noted)
+    head = session.head() if gone and session.flavor != "file" else None
+    return Life(replace(start, file=file), now, watched, doubts, gone, head)
 
 
 def started_at(session: Session) -> int:
@@ -365,6 +387,8 @@ def doubt_restarted(
         states = [state for state in tables.list() if state.keyspace == keyspace]
         doubts = {s.table: _ANEW for s in states if one.start.has_rewritten(s, shard, noted)}
         doubts |= one.doubts
+        start, lost = _partless(lake, shard, one, noted.get(shard), last_round)
+        doubts |= lost
         concerned = [state for state in states if state.table in doubts]
         if any(state.phase == "dumping" for state in concerned):
             continue  # its rows may be from before: it is put in doubt when they are all there
@@ -375,8 +399,22 @@ def doubt_restarted(
                 # What a crash took at the source differs rightly.
                 doubt = Doubt(message=why, statement="", round=last_round)
                 tables.save(state.in_doubt(doubt))
-        noted[shard] = one.start
+        noted[shard] = start
     _write_starts(lake, noted)
+
+
+def _partless(
+    lake: Lake, shard: str, life: Life, noted: Start | None, last_round: int
+) -> tuple[Start, dict[str, str]]:
+    """What is to be noted, and the tables that have lost partitions without a word in the log."""
+    log, start = RoundLog(lake), replace(life.start, round=last_round)
+    if noted is None or not life.gone:
+        return start, {}
+    if is_read_to(log, shard, life.head):
+        return start, untold(log, shard, life.gone, since=noted.round)
+    # They are looked at again when the log has been read so far.
+    before = {table: noted.parts.get(table, []) for table in life.gone}
+    return replace(start, parts={**start.parts, **before}, round=noted.round), {}
 
 
 def note_looks(lake: Lake, lives: Mapping[str, Life]) -> None:

@@ -29,6 +29,7 @@ from ratchet.core.reshaping import (
 )
 from ratchet.core.rounds import StatementTime
 from ratchet.core.schema import TableSchema
+from ratchet.core.sql.logged import table_changes
 from ratchet.core.types import misfits_told
 from ratchet.jobs.preflight.restarts import started_at
 from ratchet.jobs.reporting.text import one_line
@@ -249,7 +250,9 @@ class TableComputer:
             shapes = self._shapes(state, dump.start)
             if shapes is None:
                 return False
-            if len(shapes) == 1 or time.monotonic() > watch.since + _PATIENCE:
+            # What empties partitions changes no column by which one could see who has had it.
+            seen = len(shapes) == 1 and not _is_unseen(state, change)
+            if seen or time.monotonic() > watch.since + _PATIENCE:
                 left = dump.start.keys() - change.positions.keys()
                 watch.heads = {shard: _head(self._shards[shard]) for shard in left}
         refuse_unlogged(self._lake, state, watch.heads, self._settings.policy)
@@ -380,6 +383,12 @@ class TableComputer:
             return catalog.table(shard, state.table)
         except TableStoppedError:
             return None
+
+
+def _is_unseen(state: TableState, change: ShapeChange) -> bool:
+    """Whether a statement leaves the columns as they are."""
+    told = table_changes(change.statement, state.table)
+    return told is not None and bool(told.emptied)
 
 
 def _head(shard: ShardSource) -> Position:

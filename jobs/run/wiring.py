@@ -60,6 +60,7 @@ from ratchet.jobs.watch.doubts import Doubts
 from ratchet.jobs.watch.logsample import SHARE as LOG_SHARE
 from ratchet.jobs.watch.logsample import LogSamples
 from ratchet.jobs.watch.mending import Mender
+from ratchet.jobs.watch.partitions import PartitionWatch
 from ratchet.jobs.watch.vanished import doubt_vanished
 from ratchet.jobs.watch.verdicts import Verdicts
 from ratchet.merge.ages import refuse_other_ages
@@ -334,8 +335,19 @@ class _RunBuilder:
             noted=LeftOutTables(self._plan.lake),
             tell=self._stops.leave_out,
         )
+
+        def mirrors(keyspace: str, table: str) -> bool:
+            source = self._selection.sources.get(keyspace)
+            return source is not None and source.tables.matches(table)
+
+        partitions = PartitionWatch(self._plan.lake, self._reading.shards, mirrors)
+
+        def tables() -> list[DiscoveredTable]:
+            partitions.look()
+            return sight.tables()
+
         return DumpRunner(
-            sight.tables,
+            tables,
             Tables(self._plan.lake),
             self._selection,
             self._dumper,

@@ -15,7 +15,7 @@ import pytest
 
 from lab.servers import Server
 from ratchet.core.rounds import StatementTime
-from ratchet.core.sql.columnchanges import column_changes
+from ratchet.core.sql.logged import table_changes
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.core.types.constants import constant_value
 from ratchet.ingest.binlog.events import parse_query
@@ -77,7 +77,7 @@ def compare(server: Server, database: str, *, seed: int, tries: int) -> None:
         if dice.random() < 0.2:
             _altered(server, database, "", f"ALTER TABLE t MODIFY x {dice.choice(TYPES)}")
         schema = read_schemas(server.execute, keyspace="k", database=database)["t"]
-        changes = column_changes(statement, "t")
+        changes = table_changes(statement, "t")
         found = None
         if changes is not None:
             found = constant_value(changes.added[0], schema.column("x"), POLICY)
@@ -123,7 +123,7 @@ def test_quotes_of_another_mode_are_not_guessed(mode: str) -> None:
         "ANSI_QUOTES": 'ALTER TABLE t ADD "x" INT DEFAULT 1',
         "NO_BACKSLASH_ESCAPES": r"ALTER TABLE t ADD x TEXT DEFAULT 'a\', ADD y INT DEFAULT ''",
     }[mode]
-    assert column_changes(text, "t") is None
+    assert table_changes(text, "t") is None
 
 
 TIMES: Final = (
@@ -176,7 +176,7 @@ def compare_times(server: Server, database: str, *, seed: int) -> None:
             ((shown,),) = cursor.fetchall()
         time = logged_time(server, statement)
         schema = read_schemas(server.execute, keyspace="k", database=database)["t"]
-        changes = column_changes(statement, "t")
+        changes = table_changes(statement, "t")
         assert changes is not None
         found = constant_value(changes.added[0], schema.column("x"), POLICY, time=time)
         told[f"{kind[:4]} {'not known' if found is None else 'known'}"] += 1

@@ -10,7 +10,7 @@ import pytest
 
 from ratchet.core.reshaping import NotComputableError, Reshaping, reshape, retype
 from ratchet.core.schema import Column, ColumnType, TableSchema
-from ratchet.core.sql.columnchanges import column_changes
+from ratchet.core.sql.logged import table_changes
 from ratchet.core.types import InvalidValuePolicy, arrow_schema
 
 POLICY = InvalidValuePolicy()
@@ -36,7 +36,7 @@ ROWS = pa.table(
 
 
 def computed(what: str, *come: Column) -> Reshaping:
-    changes = column_changes(f"ALTER TABLE t {what}", "t")
+    changes = table_changes(f"ALTER TABLE t {what}", "t")
     assert changes is not None, what
     described = replace(SCHEMA, columns=(*SCHEMA.columns, *come))
     return reshape(SCHEMA, changes, described=described, policy=POLICY)
@@ -59,7 +59,7 @@ def test_names_are_those_of_before_and_change_all_at_once() -> None:
     swapped = computed("RENAME COLUMN a TO b, RENAME COLUMN b TO a")
     assert rows(swapped)[0] == {"id": 1, "b": "x", "a": Decimal("1.50"), "_token": 7}
     described = Column(name="a", type=INT)
-    changes = column_changes("ALTER TABLE t DROP COLUMN A, ADD COLUMN a INT", "t")
+    changes = table_changes("ALTER TABLE t DROP COLUMN A, ADD COLUMN a INT", "t")
     assert changes is not None
     shape = replace(SCHEMA, columns=(SCHEMA.columns[0], described))
     anew = reshape(SCHEMA, changes, described=shape, policy=POLICY)
@@ -115,7 +115,7 @@ def test_a_value_that_is_not_told_is_asked_for(what: str) -> None:
     ],
 )  # fmt: skip
 def test_more_than_columns_is_not_told_as_such(what: str) -> None:
-    found = column_changes(f"ALTER TABLE t {what}", "t")
+    found = table_changes(f"ALTER TABLE t {what}", "t")
     assert found is None or (what == "" and not found.added)
 
 
@@ -131,7 +131,7 @@ def test_more_than_columns_is_not_told_as_such(what: str) -> None:
     ],
 )
 def test_other_statements_are_not_told(statement: str) -> None:
-    assert column_changes(statement, "t") is None
+    assert table_changes(statement, "t") is None
 
 
 def with_types(**kinds: ColumnType) -> TableSchema:
@@ -186,7 +186,7 @@ def test_the_source_is_asked_for_what_a_new_column_has() -> None:
     shown = found.rows(ROWS, [], lambda keys: pa.table({"g": keys["i"]}))
     assert [row["g"] for row in shown.to_pylist()] == [1, 2]
     for what in ("ADD g INT PRIMARY KEY", "ADD g INT REFERENCES o (id)", "ADD g INT KEY"):
-        assert column_changes(f"ALTER TABLE t {what}", "t") is None, what
+        assert table_changes(f"ALTER TABLE t {what}", "t") is None, what
 
 
 def test_a_key_is_not_asked_for() -> None:
@@ -338,7 +338,7 @@ def test_another_key_leaves_the_rows_alone() -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_sure_to_be_another_key(what: str) -> None:
-    assert column_changes(f"ALTER TABLE t {what}", "t") is None
+    assert table_changes(f"ALTER TABLE t {what}", "t") is None
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_another_key_that_is_not_understood_is_refused(what: str, why: str) -> N
 def test_a_key_whose_values_look_alike_in_the_lake_is_refused(kind: ColumnType, why: str) -> None:
     """Two rows would be one: the next change of either would have been made to both."""
     before = replace(SCHEMA, columns=(*SCHEMA.columns, Column(name="k", type=kind)))
-    changes = column_changes("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, k)", "t")
+    changes = table_changes("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, k)", "t")
     assert changes is not None
     with pytest.raises(NotComputableError, match=why):
         reshape(before, changes, described=None, policy=POLICY)
@@ -381,7 +381,7 @@ def test_a_day_of_zeros_does_not_become_a_key() -> None:
     """It is NULL in the lake, although the column is NOT NULL."""
     day = Column(name="d", type=ColumnType(name="date"), nullable=False)
     before = replace(SCHEMA, columns=(SCHEMA.columns[0], day))
-    changes = column_changes("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (d)", "t")
+    changes = table_changes("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (d)", "t")
     assert changes is not None
     found = reshape(before, changes, described=None, policy=POLICY)
     rows = pa.table({"id": pa.array([1], pa.int32()), "d": pa.nulls(1, pa.date32())})

@@ -40,6 +40,7 @@ from ratchet.store.lease import (
 from ratchet.store.leftout import LeftOutTables
 from ratchet.store.logchecks import LogChecks, ShardLogChecks
 from ratchet.store.notes import Notes
+from ratchet.store.partitionlooks import PartitionLooks
 from ratchet.store.passes import Passes
 from ratchet.store.requests import Request, Requests
 from ratchet.store.rounds import RoundLog
@@ -76,6 +77,7 @@ READERS: Final[Mapping[str, Reader]] = {
     layout.log_checked_path("shop", "-"): lambda lake: LogChecks(lake).of("shop/-"),
     REQUEST.path: lambda lake: Requests(lake).pending(),
     f"{layout.ANSWERS}/{REQUEST.path.rpartition('/')[2]}": _answered,
+    layout.partitions_path("shop", "t"): lambda lake: PartitionLooks(lake).of("shop", "t"),
     layout.verified_path("shop", "t"): lambda lake: Comparisons(lake).last("shop", "t"),
     f"{layout.PASS}/schedule.json": lambda lake: Passes(lake).schedule(),
     f"{layout.PASS}/pass.json": lambda lake: Passes(lake).last(),

@@ -18,7 +18,7 @@ import pytest
 from ratchet.core.errors import LakeAwayError, LakeError
 from ratchet.store.failures import lake_errors
 from ratchet.store.files import Lake
-from ratchet.store.formats import ASKED_FORMAT, is_unused, open_lake
+from ratchet.store.formats import CARRIED_FORMAT, is_unused, open_lake
 from ratchet.store.layout import FORMAT_FILE
 from ratchet.store.requests import Request, Requests
 
@@ -65,7 +65,7 @@ def test_missing_lake_is_not_created_unless_asked(tmp_path: Path) -> None:
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
     lake = open_lake(tmp_path, now=1)
-    unknown = ASKED_FORMAT + 1
+    unknown = CARRIED_FORMAT + 1
     lake.write_json("_ratchet/format.json", {"format": unknown})
     with pytest.raises(LakeError, match=f"has format {unknown}, this is Ratchet for format"):
         open_lake(tmp_path, now=1)
