@@ -14,7 +14,9 @@ from altered_kit import computed
 from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of, execute, reading
 
 from lab.servers import create_ratchet_user
+from ratchet.store import layout
 from ratchet.store.files import Lake
+from ratchet.store.formats import CARRIED_FORMAT
 from ratchet.store.partitionlooks import PartitionLooks
 
 ROWS: Final = 240
@@ -145,6 +147,9 @@ def while_it_runs(
     assert "to dump" not in said.read_text() + more, said.read_text() + more
     assert_identical(ratchet.lake, [server], database, NAMES)
     ratchet.run("verify")
+    form = Lake.at(ratchet.lake).read_json(layout.FORMAT_FILE)
+    assert form is not None
+    assert form["format"] == CARRIED_FORMAT, "files were carried over"
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -171,17 +176,17 @@ def test_killed_with_a_backlog(
 
 def begun(server: Any, database: str, make_ratchet: Callable[..., Ratchet]) -> Ratchet:
     """A mirror of all layouts."""
-    for name, layout in LAYOUTS.items():
-        bounds = [_in_parens(bound) for bound in (*layout.bounds, layout.last)]
+    for name, parted in LAYOUTS.items():
+        bounds = [_in_parens(bound) for bound in (*parted.bounds, parted.last)]
         parts = ", ".join(
             f"PARTITION {part} VALUES LESS THAN {bound}"
             for part, bound in zip("abcd", bounds, strict=True)
         )
-        rows = ", ".join(f"({layout.value(n)}, {n}, {n})" for n in range(ROWS))
+        rows = ", ".join(f"({parted.value(n)}, {n}, {n})" for n in range(ROWS))
         execute(
             server,
-            f"CREATE TABLE {name} (p {layout.column} NOT NULL, id INT, v INT, PRIMARY KEY (p, id))"
-            f" PARTITION BY RANGE {layout.by} ({parts})",
+            f"CREATE TABLE {name} (p {parted.column} NOT NULL, id INT, v INT, PRIMARY KEY (p, id))"
+            f" PARTITION BY RANGE {parted.by} ({parts})",
             f"INSERT INTO {name} VALUES {rows}",
             database=database,
         )
@@ -219,16 +224,16 @@ def wait_until_done(running: Any, said: Path) -> None:
 
 def alter(server: Any, database: str, step: str) -> None:
     """Do it to all of them."""
-    for name, layout in LAYOUTS.items():
-        what = step.format(third=_in_parens(layout.bounds[2]))
+    for name, parted in LAYOUTS.items():
+        what = step.format(third=_in_parens(parted.bounds[2]))
         execute(server, f"ALTER TABLE {name} {what}", database=database)
 
 
 def write(server: Any, database: str, number: int, *, below: int = ROWS) -> None:
     """Change rows of all layouts: some in each part, and some that come."""
-    for name, layout in LAYOUTS.items():
+    for name, parted in LAYOUTS.items():
         rows = [(number * 7 + 13 * n) % below for n in range(18)]
-        values = ", ".join(f"({layout.value(n)}, {n}, {number})" for n in rows)
+        values = ", ".join(f"({parted.value(n)}, {n}, {number})" for n in rows)
         execute(
             server,
             f"UPDATE {name} SET v = v + {number} WHERE id % 5 = {number % 5}",

@@ -62,10 +62,12 @@ def test_what_was_written_anew() -> None:
     assert noted.rewritten(NOTED) == {}  # nothing was known of them
     found = replace(noted, stored={"a": "t2", "b": "t1", "new": "t3"}, parts={"p": ["p1", "p2"]})
     assert found.is_news(noted)
-    assert set(found.rewritten(noted)) == {"a", "p"}
-    assert found.rewritten(noted)["p"].endswith("gone: p0")
+    assert set(found.rewritten(noted)) == {"a"}
+    assert found.lost_parts(noted) == {"p": {"p0"}}
+    assert found.lost_parts(None) == noted.lost_parts(noted) == {}
     # Of another server the times are its own.
-    assert replace(found, server="b/3306/2").rewritten(noted) == {}
+    other = replace(found, server="b/3306/2")
+    assert other.rewritten(noted) == other.lost_parts(noted) == {}
 
 
 def test_what_was_written_anew_before_the_first_look_behind_its_dump() -> None:
@@ -111,14 +113,14 @@ def test_looks_are_noted_for_the_next_run(tmp_path: Path) -> None:
     lake = replace(open_lake(tmp_path, now=1), epoch=1)
     lives = {"shop/-": Life(NOTED, NOTED.at + 50), "shop/2": Life(NOTED, NOTED.at + 60)}
     doubt_restarted(lake, Tables(lake), lives, last_round=1)
-    assert read_starts(lake)["shop/-"] == NOTED
+    assert read_starts(lake)["shop/-"] == replace(NOTED, round=1)
     other = replace(NOTED, at=NOTED.at + 1_000)  # a life that is not noted yet
     lives = {"shop/-": Life(NOTED, NOTED.at + 90), "shop/2": Life(other, other.at)}
     note_looks(lake, lives)
-    assert read_starts(lake)["shop/-"] == replace(NOTED, seen=NOTED.at + 90)
-    assert read_starts(lake)["shop/2"] == NOTED
+    assert read_starts(lake)["shop/-"] == replace(NOTED, seen=NOTED.at + 90, round=1)
+    assert read_starts(lake)["shop/2"] == replace(NOTED, round=1)
     note_looks(lake, {"shop/2": Life(replace(NOTED, at=NOTED.at + 5), NOTED.at + 9)})
-    assert read_starts(lake)["shop/2"] == NOTED
+    assert read_starts(lake)["shop/2"] == replace(NOTED, round=1)
 
 
 def test_one_server_under_two_names() -> None:
