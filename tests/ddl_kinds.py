@@ -197,12 +197,12 @@ KINDS: Final[dict[str, Kind]] = {
         before=[f"CREATE TABLE {{t}}_other ({COLUMNS})"],
         table=PARTS,
     ),
-    "part_truncated": _alter("TRUNCATE PARTITION p0", "dumped again", table=PARTS),
-    "part_dropped": _alter("DROP PARTITION p0", "dumped again", table=PARTS),
+    "part_truncated": _alter("TRUNCATE PARTITION p0", "computed", table=PARTS),
+    "part_dropped": _alter("DROP PARTITION p0", "computed", table=PARTS),
     "part_reorganized": _alter(
         "REORGANIZE PARTITION p0 INTO (PARTITION q0 VALUES LESS THAN (50), "
         "PARTITION q1 VALUES LESS THAN (100))",
-        "compared",
+        "streams on",
         table=PARTS,
     ),
     "replaced_whole": Kind(

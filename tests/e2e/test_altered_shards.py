@@ -19,6 +19,8 @@ from altered_kit import asked, change, computed, create, execute, wait_until_sho
 from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of, mirror_rows
 
 from lab.servers import MariadbServer, MysqlServer, create_ratchet_user
+from ratchet.store.files import Lake
+from ratchet.store.partitionlooks import PartitionLooks
 
 FAR: Final = 100_000  # between the keys of two shards
 COMPUTED: Final = {
@@ -119,6 +121,46 @@ def while_it_runs(shards: Shards, make_ratchet: Callable[..., Ratchet], folder: 
     assert running.returncode == 0, said.read_text()
     ratchet.run("run", "--until-caught-up")
     assert "to dump" not in said.read_text()
+    assert_identical(ratchet.lake, shards.servers, shards.database, names)
+    ratchet.run("verify")
+
+
+PARTED: Final = (
+    "CREATE TABLE {} (id INT PRIMARY KEY, v INT) PARTITION BY RANGE (id) (PARTITION a VALUES LESS "
+    "THAN (10), PARTITION b VALUES LESS THAN (20), PARTITION c VALUES LESS THAN MAXVALUE)"
+)
+
+
+def test_partitions_that_go(
+    make_shards: MakeShards, make_ratchet: Callable[..., Ratchet], tmp_path: Path
+) -> None:
+    """On one shard after the other; of one table on one shard alone, which is read again."""
+    shards, names = make_shards(MysqlServer, 2, ["plain"]), ["everywhere", "alone"]
+    for shard, server in enumerate(shards.servers):
+        for name in names:
+            rows = ", ".join(f"({2 * n + shard}, {n})" for n in range(20))
+            execute(server, shards.database, PARTED.format(name))
+            execute(server, shards.database, f"INSERT INTO {name} VALUES {rows}")
+    ratchet, said = shards.mirror(make_ratchet), tmp_path / "said"
+    running = ratchet.start("run", log=said)
+    looks, deadline = PartitionLooks(Lake.at(ratchet.lake)), time.monotonic() + 120
+    while any(len(looks.of("shop", name)) < 2 for name in names):
+        assert time.monotonic() < deadline, said.read_text()
+        time.sleep(0.5)
+    shards.alter(1, "everywhere", "DROP PARTITION b")
+    shards.alter(0, "alone", "TRUNCATE PARTITION a")
+    for key in (3, 12, 15, 18, 25):
+        for name in names:
+            row = f"REPLACE INTO {name} VALUES ({key}, 100)"
+            execute(shards.servers[key % 2], shards.database, row)
+    time.sleep(8)
+    shards.alter(0, "everywhere", "DROP PARTITION b")
+    execute(shards.servers[0], shards.database, "INSERT INTO everywhere VALUES (10, 200)")
+    wait_until_shown(running, said, names)
+    assert computed(said) == {"everywhere"}, said.read_text()
+    running.send_signal(signal.SIGTERM)
+    end_of(running, 120)
+    ratchet.run("run", "--until-caught-up")
     assert_identical(ratchet.lake, shards.servers, shards.database, names)
     ratchet.run("verify")
 

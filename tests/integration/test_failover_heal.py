@@ -19,6 +19,7 @@ from deltalake import DeltaTable, QueryBuilder
 from fix_e2e import PASSWORD, TABLES, Ratchet, Writer, assert_identical, create_tables, end_of
 from halt_kit import HEALING, stands_still
 
+from lab.objectstore import S3Server
 from lab.servers import (
     Server,
     create_ratchet_user,
@@ -44,6 +45,12 @@ class Fleet:
     primary: Server
     replica: Server
     ratchet: Ratchet
+    root: str = ""  # of the lake, if it is no folder
+
+    @property
+    def lake(self) -> Any:
+        """Where it is."""
+        return self.root or self.ratchet.lake
 
     def write(self, server: Server, *, seed: int, transactions: int = 60) -> None:
         """Transactions on the left shard, or on a server of the right one."""
@@ -79,12 +86,12 @@ class Fleet:
 
     def assert_healed(self) -> None:
         self.catch_up()
-        assert assert_identical(self.ratchet.lake, [self.left, self.replica], DATABASE, TABLES)
+        assert assert_identical(self.lake, [self.left, self.replica], DATABASE, TABLES)
         assert "identical: 3 tables" in self.ratchet.run("verify").stdout
 
     def dumps(self) -> dict[str, str]:
         """Table -> id of its dump."""
-        states = Tables(Lake.at(str(self.ratchet.lake))).list()
+        states = Tables(Lake.at(str(self.lake))).list()
         return {state.table: state.dump.id for state in states if state.dump}
 
     def tokens(self, table: str) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -109,7 +116,7 @@ def make_fleet(make_server: Any, make_ratchet: Any) -> MakeFleet:
             create_tables(server, DATABASE)
             create_ratchet_user(server, PASSWORD, [DATABASE])
         ratchet = make_ratchet({"-80": left, "80-": primary}, DATABASE, **more)
-        fleet = Fleet(left, primary, replica, ratchet)
+        fleet = Fleet(left, primary, replica, ratchet, str(more.get("lake", "")))
         for seed in (1, 2) if streamed else (1,):  # dumped, and streamed
             fleet.write(left, seed=seed)
             fleet.write(primary, seed=seed, transactions=150)
@@ -171,10 +178,22 @@ def test_a_heal_that_is_killed(make_fleet: MakeFleet) -> None:
     assert fleet.dumps() == dumps
 
 
+@pytest.mark.parametrize("where", ["folder", "s3"])
 @pytest.mark.parametrize("point", HEALING)
-def test_a_heal_that_is_halted(make_fleet: MakeFleet, point: str) -> None:
+def test_a_heal_that_is_halted(
+    make_fleet: MakeFleet,
+    s3_server: S3Server,
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+    where: str,
+) -> None:
     """Another machine's takes over, and heals; what the first one does when it wakes is refused."""
-    fleet = make_fleet("mysql")
+    more = {}
+    if where == "s3":
+        more["lake"] = s3_server.new_root()
+        for name, value in s3_server.environment.items():
+            monkeypatch.setenv(name, value)
+    fleet = make_fleet("mysql", **more)
     dumps = fleet.dumps()
     fleet.lose()
     late = fleet.ratchet.start("heal", "--shard", FAILED, **{MACHINE: "one", HALT: point})
