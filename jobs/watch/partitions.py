@@ -36,6 +36,32 @@ _SOON: Final = 10.0  # seconds until the next look, where one was left out
 _KEPT: Final = 2  # looks of a table on a shard
 
 
+Layouts = tuple[Mapping[str, RangeLayout], Position]
+
+
+def read_layouts(source: ShardSource, captured: Position) -> Layouts | None:
+    """How a server's tables are partitioned, and where its log ends behind that.
+
+    Args:
+        source: the server.
+        captured: up to where its log has been read.
+
+    Returns:
+        None: not known now.
+    """
+    try:
+        with Session.connect(source.primary) as session:
+            if session.flavor == "file":
+                return {}, captured  # a place between two transactions has no name there
+            if not is_committed(session, captured, patience=_PATIENCE):
+                return None  # the log may tell of a statement that is not in force yet
+            layouts = read_partitions(session.query, database=source.config.database)
+            return layouts, session.head()
+    except (RetryableError, SourceUnfitError, DecodeError) as error:
+        log.debug("the partitions of %s are not known: %s", source.config.shard, error)
+        return None
+
+
 class PartitionWatch:
     """Of all shards of a run. For one thread.
 
@@ -43,6 +69,7 @@ class PartitionWatch:
         lake: the lake.
         shards: ShardId as text -> where it is read from.
         mirrors: whether the config mirrors a table of a keyspace.
+        read: see `read_layouts`.
         clock: seconds, rising.
     """
 
@@ -52,9 +79,11 @@ class PartitionWatch:
         shards: Mapping[str, ShardSource],
         mirrors: Callable[[str, str], bool],
         *,
+        read: Callable[[ShardSource, Position], Layouts | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lake, self._shards, self._mirrors = lake, shards, mirrors
+        self._read = read or read_layouts
         self._tables, self._looks = Tables(lake), PartitionLooks(lake)
         self._clock = clock
         self._next = clock()
@@ -73,28 +102,12 @@ class PartitionWatch:
             if source.config.target:
                 continue  # a vtgate's tables may be anywhere, and what it does is not computed
             number, captured = rounds.last_number(), rounds.positions().get(shard)
-            found = None if captured is None else self._read(shard, source, captured)
+            found = None if captured is None else self._read(source, captured)
             if found is None:
                 whole = False
             else:
                 self._note(shard, number, *found, merged=0 if merged is None else merged.round)
         self._next = self._clock() + (EVERY if whole else _SOON)
-
-    def _read(
-        self, shard: str, source: ShardSource, captured: Position
-    ) -> tuple[dict[str, RangeLayout], Position] | None:
-        """How tables are partitioned, and where the log ends behind that; None: not known now."""
-        try:
-            with Session.connect(source.primary) as session:
-                if session.flavor == "file":
-                    return {}, captured  # a place between two transactions has no name there
-                if not is_committed(session, captured, patience=_PATIENCE):
-                    return None  # the log may tell of a statement that is not in force yet
-                layouts = read_partitions(session.query, database=source.config.database)
-                return layouts, session.head()
-        except (RetryableError, SourceUnfitError, DecodeError) as error:
-            log.debug("the partitions of %s are not known: %s", shard, error)
-            return None
 
     def _note(
         self,

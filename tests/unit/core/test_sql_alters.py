@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from ratchet.core.sql.found import Log
+from ratchet.core.sql.logged import table_changes
 from tests.statement_kit import effects, look
 
 # Each of these was run on both servers or the one that has it: tests/integration/test_statements.py.
@@ -345,3 +346,29 @@ def test_a_list_of_partitions_that_is_made_anew_may_lack_rows(text: str) -> None
 
 def test_a_table_that_is_made_is_judged_however_short_the_statement_is() -> None:
     assert effects(look("CREATE TABLE w")) == effects(look("CREATE TABLE w (a INT)"))
+
+
+@pytest.mark.parametrize(
+    ("statement", "emptied"),
+    [
+        ("ALTER TABLE t DROP PARTITION p0", ("p0",)),
+        ("ALTER TABLE d.t DROP PARTITION IF EXISTS `p``0`, p1", ("p`0", "p1")),
+        ("ALTER TABLE t TRUNCATE PARTITION p0, P1", ("p0", "P1")),
+        ("ALTER TABLE t TRUNCATE PARTITION ALL", None),
+        ("ALTER TABLE t DISCARD PARTITION p0 TABLESPACE", None),
+        ("ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE u", None),
+        ("ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE u WITHOUT VALIDATION", None),
+        ("ALTER TABLE t DROP PARTITION p0, ADD x INT", None),
+        ("ALTER TABLE t DROP PARTITION p0 DROP PARTITION p1", None),
+        ("ALTER TABLE t ALGORITHM=INPLACE, LOCK=NONE, DROP PARTITION p0", ("p0",)),
+        ("ALTER TABLE u DROP PARTITION p0", None),
+        ("ALTER TABLE t DROP PARTITION 'p0'", None),
+        ('ALTER TABLE t DROP PARTITION "p0"', None),
+        ("ALTER IGNORE TABLE t DROP PARTITION p0", None),
+        ("ALTER TABLE t COALESCE PARTITION 2", None),
+        ("ALTER TABLE t ADD PARTITION (PARTITION p1 VALUES LESS THAN (9))", None),
+    ],
+)
+def test_partitions_whose_rows_go(statement: str, emptied: tuple[str, ...] | None) -> None:
+    found = table_changes(statement, "t")
+    assert (None if found is None else found.emptied) == emptied
