@@ -13,7 +13,7 @@ import pyarrow as pa
 from ratchet.core.rounds import ChangeFile
 from ratchet.ingest.logfiles import _rows
 from ratchet.jobs.topology.lostrows import _keys
-from ratchet.merge.fromlog import _seqs_of
+from ratchet.merge.changeplaces import seqs_of
 from ratchet.merge.liverows import LiveRows
 from ratchet.merge.lookup import look, look_for_truncated
 from ratchet.merge.newest import ChangeFiles, NeedsSpark, newest
@@ -129,7 +129,7 @@ def _change_reads(
         "loaded": lambda: loaded(ChangeFiles.load),
         "at": lambda: loaded(ChangeFiles.at),
         "ranges": lambda: key_ranges(lake, [str(part)], shape),
-        "seqs": lambda: _seqs_of(lake, change),
+        "seqs": lambda: seqs_of(lake, change),
         "keys": lambda: list(_keys(lake, change, shape.key)),
         "log": lambda: list(_rows(lake, change)),
     }

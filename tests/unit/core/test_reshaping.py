@@ -111,7 +111,7 @@ def test_a_value_that_is_not_told_is_asked_for(what: str) -> None:
         "ADD n INT AUTO_INCREMENT PRIMARY KEY", "DROP PRIMARY KEY",
         "ADD n INT DEFAULT 5, ALTER n SET DEFAULT 6", "DROP a, CONVERT TO CHARACTER SET latin1",
         "DROP a, ADD FOREIGN KEY (b) REFERENCES u (b)", "DROP a, ENGINE=BLACKHOLE",
-        "DROP a, RENAME TO u", "DROP PARTITION p", "DROP a, DROP INDEX i", "FORCE what", "",
+        "DROP a, RENAME TO u", "DROP PARTITION p, DROP a", "DROP a, DROP INDEX i", "FORCE what", "",
     ],
 )  # fmt: skip
 def test_more_than_columns_is_not_told_as_such(what: str) -> None:

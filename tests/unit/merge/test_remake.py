@@ -115,7 +115,9 @@ def test_what_the_source_has_to_be_asked_for(tmp_path: Path) -> None:
         "reach back": replace(state, change=replace(change, round=0)),
         "had before": replace(state, nulls={"shop/-": ("N",)}),
         "key is one": replace(state, key=("id", "v")),
-        "more than to add": replace(state, change=replace(change, statement="DROP TABLE t")),
+        "more than to change columns": replace(
+            state, change=replace(change, statement="DROP TABLE t")
+        ),
         "nothing tells what": replace(state, change=None),
     }
     for why, case in cases.items():
@@ -180,7 +182,7 @@ def test_a_table_of_two_shards(tmp_path: Path) -> None:
     others = {
         "foreign keys": replace(state, foreign_keys=None),
         "altered otherwise": with_other(state, replace(other, statement="ALTER TABLE t ADD n INT")),
-        "more than to add": with_other(state, replace(other, statement="DROP TABLE t")),
+        "more than to change columns": with_other(state, replace(other, statement="DROP TABLE t")),
         "is not whole": with_other(state, replace(other, mark=(7, 10))),
     }
     for why, case in others.items():
