@@ -1,4 +1,4 @@
-"""What a change of columns costs that is computed in the lake, beside a new dump of the table.
+"""What a change costs that is computed in the lake, beside a new dump of the table.
 
     python bench/ddl.py [--rows N] [--rate CHANGES]
 
@@ -38,6 +38,7 @@ _TABLES: Final = 2
 _SMALL: Final = 100_000  # rows of the tables that are written to
 _LONGEST: Final = 3600.0
 _REST: Final = 4.0  # times as long as it took: a table that was computed rests (jobs.run.altered)
+_PARTITIONS: Final = 30
 KINDS: Final = (
     ("a constant", "ADD x INT NOT NULL DEFAULT 7"),
     ("a new name", "RENAME COLUMN code TO letters"),
@@ -59,6 +60,7 @@ def main() -> None:
         with MysqlServer(buffer_pool="1G") as server:
             fill(server, _TABLES, _SMALL)
             add_table(server, BIG, given.rows)
+            server.execute(_partitioned(given.rows), database=DATABASE)
             with following(server, home):
                 writer = Writer(server, _TABLES, _SMALL, given.rate)
                 writer.start()
@@ -68,6 +70,8 @@ def main() -> None:
                 for what, alter in KINDS:
                     found.append((what, _timed(tables, partial(_altered, server, tables, alter))))
                     time.sleep(_REST * found[-1][1][0])
+                less = _timed(tables, partial(_emptied, server, tables))
+                found.append(("a partition goes", less))
                 dump = _timed(tables, lambda: _dumped(home))
                 writer.finish()
     finally:
@@ -80,6 +84,13 @@ def main() -> None:
             f"{one[1]:5.2f} s, 99 % {one[2]:5.2f} s (RATIO {one[1] / usual[1]:4.2f}, "
             f"{one[2] / usual[2]:4.2f})"
         )
+
+
+def _partitioned(rows: int) -> str:
+    bounds = [rows * (number + 1) // _PARTITIONS for number in range(_PARTITIONS - 1)]
+    parts = [f"PARTITION p{n} VALUES LESS THAN ({bound})" for n, bound in enumerate(bounds)]
+    parts.append("PARTITION rest VALUES LESS THAN MAXVALUE")
+    return f"ALTER TABLE {BIG} PARTITION BY RANGE (id) ({', '.join(parts)})"
 
 
 def _timed(tables: Path, work: Callable[[], Any]) -> tuple[float, float, float]:
@@ -102,6 +113,20 @@ def _altered(server: MysqlServer, tables: Path, alter: str) -> float:
             raise SystemExit(f"{alter} does not show after {_LONGEST:,.0f} s")
         time.sleep(0.05)
     return time.monotonic() - begin
+
+
+def _emptied(server: MysqlServer, tables: Path) -> float:
+    """Seconds from the end of a DROP PARTITION until its rows are gone."""
+    before = set(DeltaTable(tables / BIG).file_uris())
+    server.execute(f"ALTER TABLE {BIG} DROP PARTITION p0", database=DATABASE)
+    begin = time.monotonic()
+    while (now := set(DeltaTable(tables / BIG).file_uris())) == before:
+        if time.monotonic() > begin + _LONGEST:
+            raise SystemExit(f"the rows are not gone after {_LONGEST:,.0f} s")
+        time.sleep(0.05)
+    took = time.monotonic() - begin
+    print(f"a partition goes: {len(now & before)} of {len(before)} files stay as they are")
+    return took
 
 
 def _dumped(home: Path) -> None:
