@@ -35,6 +35,8 @@ _EXPRESSION: Final = re.compile(
 )
 # Bounds as servers print them: numbers and strings, in any introducer.
 _BOUND: Final = re.compile(r"-?[0-9]{1,20}|(?:_\w+)?'(?:[^'\\]|''|\\.)*'", re.DOTALL)
+# Servers show a moment as it was typed; what it is below a second depends on the column.
+_FRACTION: Final = re.compile(r"[0-9]:[0-9]{1,2}\.[0-9]")
 
 
 def misplaced(query: Query, plan: KeyPlan) -> str | None:
@@ -78,7 +80,7 @@ def _bound(high: str, low: str | None) -> str | None:
     """
     if high.upper() == "MAXVALUE":
         return ""
-    if not _BOUND.fullmatch(high):
+    if not _BOUND.fullmatch(high) or _FRACTION.search(high):
         return None
     if not high.startswith("-"):
         return high

@@ -102,8 +102,8 @@ STEPS: Final = (
     "DROP PARTITION `D`",
 )
 POINTS: Final = (
-    "remake.before_commit",
     "staged.after_commit",
+    pytest.param("remake.before_commit", marks=pytest.mark.long),
     pytest.param("remake.after_commit:2", marks=pytest.mark.long),
     pytest.param("staged.after_copies", marks=pytest.mark.long),
     pytest.param("staged.after_copies:2", marks=pytest.mark.long),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
+import pymysql
 import pytest
 from capture_kit import source_of
 
@@ -69,6 +71,23 @@ def test_rows_in_their_partitions(
     for key in KINDS[kind][3]:
         server.execute(f"INSERT INTO {name} VALUES ({key}, 1), ({key}, 2)", database=database)
     assert look(source, kind).schema.table
+
+
+def test_a_bound_with_a_part_of_a_second(server: Server, database: str) -> None:
+    """A column without such parts rounds it, or cuts it off, and the server shows it as typed."""
+    parts = [f"PARTITION p{n} VALUES LESS THAN ('2024-01-01 00:00:0{n}.{n}')" for n in range(4, 8)]
+    server.execute(
+        "CREATE TABLE t (id DATETIME NOT NULL PRIMARY KEY) PARTITION BY RANGE COLUMNS (id) "
+        f"({', '.join(parts)})",
+        database=database,
+    )
+    for second in range(8):
+        with suppress(pymysql.MySQLError):  # above the last bound
+            moment = f"2024-01-01 00:00:0{second}"
+            server.execute(f"INSERT INTO t VALUES ('{moment}')", database=database)
+    source = source_of(server, database)
+    shard = str(source.shard)
+    assert SourceCatalog({shard: source}).table(shard, "t").schema.table == "t"
 
 
 @pytest.mark.parametrize("kind", KINDS)
