@@ -25,7 +25,14 @@ from ratchet.snapshot.records import DumpSettings, ShardSource, TableDumpRequest
 from ratchet.snapshot.sessions import open_session
 from ratchet.snapshot.source import SourceCatalog, SourceTable, common_columns, made_at
 from ratchet.store import crashpoints
-from ratchet.store.anew import clear_place, end_removal, is_readable, standing_of
+from ratchet.store.anew import (
+    clear_place,
+    end_removal,
+    forget_old_log,
+    is_readable,
+    standing_of,
+    used_numbers,
+)
 from ratchet.store.delta.tables import create_mirrored_table, mirrored_schema
 from ratchet.store.dumpstates import DumpState
 from ratchet.store.files import Lake
@@ -122,7 +129,7 @@ def start_table(
         standing = None if state is None else standing_of(lake, state)
         state = states.save(_new_dump(wanted, state, sources, new, standing))
         lake.clear_way(state.side_path)
-        if clear_place(lake, state.path):
+        if clear_place(lake, wanted.keyspace, wanted.table, state.path):
             log.warning(
                 "%s: what stood in %s could not be read, and is removed: older versions are gone",
                 wanted.name,
@@ -133,6 +140,7 @@ def start_table(
     dump = state.dump
     assert dump is not None  # noqa: S101 - both ways above have one
     full = mirrored_schema(columns, table=wanted.name)
+    used = used_numbers(lake, wanted.keyspace, wanted.table, state.path)
     create_mirrored_table(
         lake,
         state.path,
@@ -141,7 +149,9 @@ def start_table(
         name=wanted.name,
         now=now,
         deletion_vectors=settings.deletion_vectors,
+        above=used,
     )
+    forget_old_log(lake, wanted.keyspace, wanted.table, state.path, used)
     if dump.kept is not None:
         keep(state)
         sources = {shard: sources[shard] for shard in dump.read}

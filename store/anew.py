@@ -60,12 +60,16 @@ def named_version(cut: Cut | None, state: TableState) -> int:
     return cut.tables[state.name] if is_of else 0
 
 
-def clear_place(lake: Lake, path: str) -> bool:
+def clear_place(lake: Lake, keyspace: str, table: str, path: str) -> bool:
     """Remove what a new dump cannot be filled in beside: a log that cannot be read, or a file.
+
+    In an object store such a log stays until the new one has begun above it (`used_numbers`).
 
     Args:
         lake: the lake.
-        path: of the folder that the table is to have.
+        keyspace: of the table.
+        table: its name.
+        path: of the folder that it is to have.
 
     Returns:
         Whether there was anything.
@@ -77,8 +81,11 @@ def clear_place(lake: Lake, path: str) -> bool:
     cleared = lake.clear_way(path)
     if is_readable(lake, path):
         return cleared
-
-    _remove_log(lake, path, "remove a damaged log")
+    if lake.is_local:
+        if path == layout.table_path(keyspace, table):
+            # Its numbers are known from here on, also to whoever goes on behind a kill.
+            Removals(lake).begin(keyspace, table, last=highest_number(lake, path))
+        _remove_log(lake, path, "remove a damaged log")
     return True
 
 
@@ -87,16 +94,73 @@ def end_removal(lake: Lake, keyspace: str, table: str) -> None:
 
     A run that was told to remove the table may stand still before its first removal. A dump that
     went on in the log which it has seen would lose what it commits there; one that begins a log of
-    its own has it in another folder (store.folders).
+    its own has it in another folder (store.folders), and above its numbers (`used_numbers`).
 
     Raises:
         LateError: another run has taken the lake over.
         LakeError: the lake cannot be read or written.
     """
-    removals = Removals(lake)
-    if removals.is_begun(keyspace, table):
+    if lake.is_local and Removals(lake).is_begun(keyspace, table):
         _remove_log(lake, layout.table_path(keyspace, table), "end a removal")
+
+
+def used_numbers(lake: Lake, keyspace: str, table: str, path: str) -> int:
+    """The highest number of a log that is not to go on; -1: there is none.
+
+    A new log begins above all numbers that were ever used there. So it meets nothing of a process
+    that stood still and wakes: what it removes in an object store goes by names, and Spark puts a
+    commit behind the last one that it has read.
+
+    Args:
+        lake: the lake.
+        keyspace: of the table.
+        table: its name.
+        path: of the folder that it is to have.
+
+    Raises:
+        LakeError: the lake cannot be read.
+    """
+    if path != layout.table_path(keyspace, table):
+        return -1  # a folder of this dump alone
+    removed, highest = Removals(lake).last(keyspace, table), highest_number(lake, path)
+    if is_readable(lake, path) and (removed < 0 or highest > removed):
+        return -1
+    return max(removed, highest)
+
+
+def forget_old_log(lake: Lake, keyspace: str, table: str, path: str, upto: int) -> None:
+    """Remove what is left of a log above which a new one has begun, and the note of it.
+
+    Args:
+        lake: the lake.
+        keyspace: of the table.
+        table: its name.
+        path: the table's folder.
+        upto: see `used_numbers`.
+
+    Raises:
+        LateError: another run has taken the lake over.
+        LakeError: the lake cannot be read or written.
+    """
+    if upto >= 0:
+        hint = f"{path}/_delta_log/_last_checkpoint"
+        listed = [file.path for file in lake.list(f"{path}/_delta_log")]
+        old = [one for one in listed if one == hint or 0 <= _number_of(one) <= upto]
+        check_epoch(lake, RoundLog(lake).epoch(), path, "remove an old log")
+        lake.delete_files(old)
+    removals = Removals(lake)
+    if path == layout.table_path(keyspace, table) and removals.is_begun(keyspace, table):
         removals.end(keyspace, table)
+
+
+def highest_number(lake: Lake, path: str) -> int:
+    """The highest number in a table's log, of a commit or a checkpoint; -1: there is none."""
+    return max((_number_of(one.path) for one in lake.list(f"{path}/_delta_log")), default=-1)
+
+
+def _number_of(path: str) -> int:
+    head = path.rpartition("/")[2].partition(".")[0]
+    return int(head) if head.isdecimal() else -1
 
 
 def _remove_log(lake: Lake, path: str, operation: str) -> None:

@@ -24,7 +24,7 @@ from ratchet.jobs.config.config import Config, load_config
 from ratchet.jobs.config.selection import Selection
 from ratchet.jobs.reporting import logs
 from ratchet.store import layout
-from ratchet.store.anew import to_be_dumped
+from ratchet.store.anew import highest_number, to_be_dumped
 from ratchet.store.files import Lake
 from ratchet.store.removals import Removals
 from ratchet.store.requests import Refusal, Request, Requests
@@ -147,7 +147,8 @@ class TableRequestHandler:
             self._decide(request)
         if request.kind == "drop":
             self._remove(path, staged, whole=request.delete)
-            self._removals.end(request.keyspace, request.table)
+            if not request.delete:  # it is to stay, whatever was asked before
+                self._removals.end(request.keyspace, request.table)
         self._look()
 
     def _remove(self, path: str, staged: set[str], *, whole: bool) -> None:
@@ -179,7 +180,9 @@ class TableRequestHandler:
             if state is not None:
                 self._refuse_dumping(state)
             if request.delete:
-                self._removals.begin(request.keyspace, request.table)
+                path = layout.table_path(request.keyspace, request.table)
+                last = highest_number(self._lake, path)
+                self._removals.begin(request.keyspace, request.table, last=last)
             if state is not None:
                 self._tables.remove(state)
         elif not mirrored:

@@ -19,14 +19,23 @@ Invariant: once a table is fenced for an epoch, no process of an earlier one cha
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from ratchet.core.errors import BugError, LakeError
 from ratchet.store.delta.actions import Action, AppTransaction, CommitInfo, rewrite_info
+from ratchet.store.delta.checkpointfiles import checkpoint_path
+from ratchet.store.delta.checkpoints import write_checkpoint
 from ratchet.store.delta.errors import CommitConflictError, TableGoneError
-from ratchet.store.delta.log import TableFiles, apply_commit, put_commit, replay
+from ratchet.store.delta.log import (
+    TableFiles,
+    apply_commit,
+    put_commit,
+    put_first_commit,
+    replay,
+)
 from ratchet.store.files import Lake
 
 EPOCH: Final = "ratchet.epoch"
@@ -84,20 +93,55 @@ def commit_files(
         LakeError: it cannot be written.
     """
     check_epoch(lake, epoch_of(files), path, "commit to a Delta table")
-    own = {action.app_id for action in actions if isinstance(action, AppTransaction)}
-    now = next((one.made_at for one in actions if isinstance(one, CommitInfo)), 0)
-    every = [
-        *actions,
-        *(
-            AppTransaction(app_id=app, version=version, updated_at=now)
-            for app, version in _fence(lake, files).items()
-            if app not in own
-        ),
-    ]
+    every = _fenced(lake, files, actions)
     number = 0 if files is None else files.version + 1
     last = b"" if files is None else files.last
     done = put_commit(lake, path, number, every, last=last)
     return apply_commit(path, files, every) if done else None
+
+
+def begin_log(lake: Lake, path: str, number: int, actions: Sequence[Action]) -> bool:
+    """Begin a table's log with a version whose number nobody has used there.
+
+    Whoever was halted before it removed what stood there, or committed to it, knows lower numbers.
+    The log begins with a checkpoint, so that no reader looks at what is before it, once the file
+    that names the newest checkpoint is gone.
+
+    Args:
+        lake: the lake.
+        path: the table's folder.
+        number: of the version; above 0.
+        actions: of its commit, commitInfo first.
+
+    Returns:
+        Whether it was done; False if another process has just made that version.
+
+    Raises:
+        LakeError: it cannot be written. What there is of it is above every number, too.
+    """
+    every = _fenced(lake, None, actions)
+    # What is in a checkpoint has no number in it.
+    with tempfile.TemporaryDirectory(prefix="ratchet-") as folder:
+        scratch = Lake.at(folder)
+        put_first_commit(scratch, "t", 0, every)
+        write_checkpoint(scratch, "t")
+        whole = scratch.read_file(checkpoint_path("t", 0)) or b""
+    # Killed between the two, the log is one that begins in its midst, and is begun once more.
+    return put_first_commit(lake, path, number, every) and lake.create_file(
+        checkpoint_path(path, number), whole
+    )
+
+
+def _fenced(lake: Lake, files: TableFiles | None, actions: Sequence[Action]) -> list[Action]:
+    """The actions, with those that fence a version for the lake's epoch."""
+    own = {action.app_id for action in actions if isinstance(action, AppTransaction)}
+    now = next((one.made_at for one in actions if isinstance(one, CommitInfo)), 0)
+    fences = [
+        AppTransaction(app_id=app, version=version, updated_at=now)
+        for app, version in _fence(lake, files).items()
+        if app not in own
+    ]
+    return [*actions, *fences]
 
 
 def fence(

@@ -391,9 +391,9 @@ def put_commit(
         TableGoneError: there is none any more.
         LakeError: it cannot be written.
     """
-    name, text = commit_path(path, version), _text(actions)
     if not version:
-        return lake.create_file(name, text)
+        return put_first_commit(lake, path, version, actions)
+    name, text = commit_path(path, version), _text(actions)
 
     def look(before: bytes | None) -> None:
         if before is None and lake.is_local and not lake.exists(f"{path}/_delta_log"):
@@ -407,6 +407,11 @@ def put_commit(
             raise conflict(path, "commit to a table that was removed and made anew")
 
     return lake.create_behind(name, text, commit_path(path, version - 1), look)
+
+
+def put_first_commit(lake: Lake, path: str, version: int, actions: Sequence[Action]) -> bool:
+    """Commit actions as the version that a log begins with; see `put_commit`."""
+    return lake.create_file(commit_path(path, version), _text(actions))
 
 
 def _text(actions: Sequence[Action]) -> bytes:

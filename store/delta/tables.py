@@ -31,7 +31,7 @@ from ratchet.store.delta.actions import (
     TableProtocol,
     rewrite_info,
 )
-from ratchet.store.delta.commits import commit_files, progress
+from ratchet.store.delta.commits import begin_log, commit_files, progress
 from ratchet.store.delta.errors import UnreadTableError, conflict, delta_errors
 from ratchet.store.delta.log import replay
 from ratchet.store.failures import errno_of, lost_file_hint, storage_error
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from deltalake import Metadata
     from deltalake.table import ProtocolVersions
 
+_LOGGED: Final = (".json", ".checkpoint.parquet")
 _EMPTY: Final = "empty a table for its dump"
 RETENTION: Final = "interval 7 days"
 BATCH_ROWS: Final = 8_192  # of a batch that is read, as the engine has it by itself
@@ -71,6 +72,7 @@ def create_delta_table(
     now: int,
     stats: Sequence[str] = (),
     deletion_vectors: bool = True,
+    above: int = -1,
 ) -> bool:
     """Create an empty Delta table unless there is one.
 
@@ -84,6 +86,7 @@ def create_delta_table(
         stats: columns (top level or "struct.field") that files keep statistics of, in Delta's
             quoted notation (`stats_columns`). Only these are pruned by.
         deletion_vectors: whether changes may mark rows instead of rewriting their files.
+        above: the highest number of a log that stood there, and must not be used again; -1: none.
 
     Returns:
         Whether it was created now.
@@ -111,6 +114,10 @@ def create_delta_table(
             created_at=now // 1000,
         ),
     ]
+    if above >= 0:
+        return begin_log(lake, path, above + 1, actions)
+    if any(one.path.endswith(_LOGGED) for one in lake.list(f"{path}/_delta_log")):
+        return False  # also where its first commits have been cleaned up
     return commit_files(lake, path, None, actions) is not None
 
 
@@ -123,6 +130,7 @@ def create_mirrored_table(
     name: str,
     now: int,
     deletion_vectors: bool = True,
+    above: int = -1,
 ) -> bool:
     """Create the Delta table of a mirrored table unless there is one.
 
@@ -134,6 +142,7 @@ def create_mirrored_table(
         name: keyspace.table.
         now: microseconds UTC.
         deletion_vectors: see create_delta_table.
+        above: see create_delta_table.
 
     Returns:
         Whether it was created now.
@@ -152,6 +161,7 @@ def create_mirrored_table(
         now=now,
         stats=stats_columns(schema, key),
         deletion_vectors=deletion_vectors,
+        above=above,
     )
 
 

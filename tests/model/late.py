@@ -47,7 +47,14 @@ from ratchet.merge.repair import ExpectedRow, repair_table
 from ratchet.snapshot.ledger import ChunkTracker, open_ledger
 from ratchet.snapshot.reader import ChunkResult
 from ratchet.store import filelock, layout, staged, takeover
-from ratchet.store.anew import clear_place, end_removal, is_readable, standing_of
+from ratchet.store.anew import (
+    clear_place,
+    end_removal,
+    forget_old_log,
+    is_readable,
+    standing_of,
+    used_numbers,
+)
 from ratchet.store.cuts import Cut, Cuts, CutShard
 from ratchet.store.delta.actions import AppTransaction, CommitInfo, DataFile, rewrite_info
 from ratchet.store.delta.commits import commit_files, committed
@@ -295,14 +302,18 @@ class Holder:
         state = replace(_new(), phase="dumping", dump=start, merged_round=last, standing=standing)
         state = tables.save(state)
         self.lake.clear_way(state.side_path)
-        clear_place(self.lake, state.path)
+        clear_place(self.lake, "k", "t", state.path)
         if state.is_staged:
             remove_given_up(self.lake, state)
         return state
 
     def _fill(self, state: TableState, chunks: int = 2) -> None:
         assert state.dump is not None
-        create_mirrored_table(self.lake, state.path, COLUMNS, key=("id",), name="k.t", now=1)
+        used = used_numbers(self.lake, "k", "t", state.path)
+        create_mirrored_table(
+            self.lake, state.path, COLUMNS, key=("id",), name="k.t", now=1, above=used
+        )
+        forget_old_log(self.lake, "k", "t", state.path, used)
         ledger = open_ledger(
             self.lake, path=state.path, dump=state.dump.id, generations={SHARD: 0},
             columns=mirrored_schema(COLUMNS, table="k.t"), key=("id",),

@@ -193,7 +193,7 @@ def test_an_empty_commit_of_rounds_or_cuts_ends_nothing(parted: Source, log: str
 def test_a_new_dump_takes_the_place_of_what_cannot_be_read(parted: Source) -> None:
     state = parted.state
     lake = parted.lake
-    assert not clear_place(lake, state.path)
+    assert not clear_place(lake, state.keyspace, state.table, state.path)
     newest = commits(parted)[-1]
     whole = newest.read_bytes()
     newest.unlink()
@@ -201,12 +201,12 @@ def test_a_new_dump_takes_the_place_of_what_cannot_be_read(parted: Source) -> No
     assert shown == len(commits(parted)) - 1  # it can be read, and older
     newest.write_bytes(whole[:9])
     assert standing_of(lake, state) is None
-    assert clear_place(lake, state.path)
+    assert clear_place(lake, state.keyspace, state.table, state.path)
     assert commits(parted) == []
     shutil.rmtree(folder(parted, state.path))
     folder(parted, state.path).write_text("somebody's")
-    assert clear_place(lake, state.path)
-    assert not clear_place(lake, state.path)
+    assert clear_place(lake, state.keyspace, state.table, state.path)
+    assert not clear_place(lake, state.keyspace, state.table, state.path)
 
 
 def test_a_damaged_log_that_is_removed_late_is_not_the_successors(
@@ -222,11 +222,11 @@ def test_a_damaged_log_that_is_removed_late_is_not_the_successors(
     def late(*found: Any) -> None:
         check(*found)
         if next(looks, False):
-            assert clear_place(lake, state.path)
+            assert clear_place(lake, state.keyspace, state.table, state.path)
             last.parent.mkdir()
             for path, content in whole.items():
                 path.write_bytes(content)
 
     monkeypatch.setattr(anew, "check_epoch", late)
-    assert clear_place(lake, state.path)
+    assert clear_place(lake, state.keyspace, state.table, state.path)
     assert {path: path.read_bytes() for path in commits(parted)} == whole

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import ratchet.store.delta.commits
-from ratchet.store.anew import clear_place, end_removal, is_readable
+from ratchet.store.anew import clear_place, end_removal, forget_old_log, is_readable
 from ratchet.store.delta.actions import CommitInfo
 from ratchet.store.delta.commits import commit_files, epoch_of, fence
 from ratchet.store.delta.log import replay
@@ -46,9 +46,9 @@ def test_what_a_removal_has_left_that_was_broken_off(lake: Lake, gone: int) -> N
     for version in range(gone):
         (log / f"{version:020d}.json").unlink()
     assert not is_readable(lake, PATH)
-    assert clear_place(lake, PATH)
+    assert clear_place(lake, "shop", "t", PATH)
     assert is_readable(lake, PATH), "there is none"
-    assert not clear_place(lake, PATH)
+    assert not clear_place(lake, "shop", "t", PATH)
     make(lake, 2)
     found = replay(lake, PATH)
     assert found is not None
@@ -63,6 +63,7 @@ def test_a_removal_that_was_begun_is_ended_before_a_new_dump(lake: Lake) -> None
     end_removal(lake, "shop", "t")
     assert replay(lake, PATH) is None
     make(lake, 2)
+    forget_old_log(lake, "shop", "t", PATH, -1)
     end_removal(lake, "shop", "t")
     assert replay(lake, PATH) is not None, "the note has gone"
 
