@@ -19,6 +19,7 @@ from ratchet.core.errors import TableFileError
 from ratchet.store import layout
 from ratchet.store.files import Lake
 from ratchet.store.removals import Removals
+from tests.model import late as late_model
 from tests.model.late import WrongError, copied, history, prepared, stepping
 
 pytestmark = pytest.mark.slow
@@ -199,8 +200,9 @@ def test_a_table_that_is_made_anew_while_the_late_one_merges(
 def test_without_the_look_at_the_commit_before_it_goes_wrong(
     source: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
-    """The very same histories."""
+    """The very same histories, where the numbers of a log come again as well."""
     genuine = ratchet.store.delta.log.put_commit
+    monkeypatch.setattr(late_model, "used_numbers", lambda *_: -1)
 
     def put(*args: Any, **_: Any) -> bool:
         return genuine(*args)
@@ -208,6 +210,17 @@ def test_without_the_look_at_the_commit_before_it_goes_wrong(
     monkeypatch.setattr(ratchet.store.delta.commits, "put_commit", put)
     with pytest.raises((WrongError, TableFileError)):
         halted_at_each_step(source, tmp_path, "merge", other)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("other", ["damage", "remove"])
+def test_numbers_that_do_not_come_again_are_enough(
+    source: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """As for Spark, which looks at no commit before its own."""
+    genuine = ratchet.store.delta.log.put_commit
+    monkeypatch.setattr(ratchet.store.delta.commits, "put_commit", lambda *a, **_: genuine(*a))
+    halted_at_each_step(source, tmp_path, "merge", other)
 
 
 @pytest.mark.long
@@ -224,7 +237,7 @@ def test_without_the_note_of_a_removal_it_goes_wrong(
     source: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The very same histories."""
-    monkeypatch.setattr(Removals, "begin", lambda *_: None)
+    monkeypatch.setattr(Removals, "begin", lambda *_, **__: None)
     with pytest.raises((WrongError, TableFileError)):
         halted_at_each_step(source, tmp_path, "remove", "add")
 
