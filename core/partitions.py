@@ -127,13 +127,14 @@ class RangeLayout:
         return RowRange(column, kind, tuple(spans))
 
     def _places(self, names: Collection[str]) -> list[int]:
-        known = {one.name.casefold(): at for at, one in enumerate(self.partitions) if one.name}
+        # Only of plain letters is it sure which names a server takes for one.
+        plain = ((at, one.name) for at, one in enumerate(self.partitions) if one.name.isascii())
+        known = {name.lower(): at for at, name in plain if name}
         found = []
         for name in names:
-            # A server takes letters with marks for those without.
-            if not name.isascii() or name.casefold() not in known:
+            if not name.isascii() or name.lower() not in known:
                 raise PartitionsUnclearError(f"the bounds of partition {name} are not known")
-            found.append(known[name.casefold()])
+            found.append(known[name.lower()])
         return found
 
     def _values(

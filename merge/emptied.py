@@ -150,6 +150,8 @@ def _followed(look: PartitionLook, state: TableState, events: Sequence[TableEven
         own = event.gtid, event.statement
         if own == before and event.effect != "doubt":
             continue  # one statement may be several events
+        if _contains(look.since, event):
+            continue  # the server has shown what it did
         now = _behind(layout, event, state.table)
         if now is not layout and _contains(look.position, event):
             raise PartitionsUnclearError(f"{_UNKNOWN}: it was changed while a run looked")

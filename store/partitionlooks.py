@@ -30,11 +30,13 @@ class PartitionLook:
     Attributes:
         layout: how it was partitioned, at some moment of the look.
         round: the newest round when the look began: the server had all that is in it.
-        position: the end of the server's log when the look was over.
+        since: what the server had surely executed when it was asked.
+        position: the end of its log when it had answered.
     """
 
     layout: RangeLayout
     round: int
+    since: Position
     position: Position
 
     def to_json(self) -> dict[str, Any]:
@@ -43,6 +45,7 @@ class PartitionLook:
             "expression": self.layout.expression,
             "partitions": [[one.name, one.bound] for one in self.layout.partitions],
             "round": self.round,
+            "since": self.since.to_json(),
             "position": self.position.to_json(),
         }
 
@@ -53,6 +56,7 @@ class PartitionLook:
         return cls(
             layout=RangeLayout(str(data["expression"]), partitions),
             round=int(data["round"]),
+            since=Position.from_json(data["since"]),
             position=Position.from_json(data["position"]),
         )
 

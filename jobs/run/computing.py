@@ -234,7 +234,8 @@ class TableComputer:
         """A shard may have got the columns of the others without a word in its log.
 
         Returns:
-            Whether it has these columns, and its log has yet to be read up to that moment.
+            Whether it will be known soon: it has these columns, and its log has yet to be read up
+            to that moment; or no column tells, and it is only waited for.
 
         Raises:
             NotComputableError: its log has been read behind a moment at which it had them.
@@ -256,7 +257,7 @@ class TableComputer:
                 left = dump.start.keys() - change.positions.keys()
                 watch.heads = {shard: _head(self._shards[shard]) for shard in left}
         refuse_unlogged(self._lake, state, watch.heads, self._settings.policy)
-        return bool(watch.heads)
+        return bool(watch.heads) or _is_unseen(state, change)
 
     def _shapes(self, state: TableState, shards: Iterable[str]) -> set[TableSchema] | None:
         """A table's shapes on its shards now; None: they are not even the same in the lake.

@@ -164,8 +164,13 @@ class _RunBuilder:
             for name, source in plan.config.sources.items()
             if not source.shards
         }
+        self._partitions = PartitionWatch(plan.lake, self._reading.shards, self._is_named)
         for keyspace, table in (*((one.keyspace, one.table) for one in plan.found), *plan.known):
             self._selection.add(keyspace, table)
+
+    def _is_named(self, keyspace: str, table: str) -> bool:
+        source = self._selection.sources.get(keyspace)
+        return source is not None and source.tables.matches(table)
 
     def run(self, look: Callable[[], None]) -> MirrorRun:
         """The run."""
@@ -273,6 +278,8 @@ class _RunBuilder:
         """
         if watch.is_hurried:
             self._unfit.look_once_more()
+        if self._plan.target is not None:  # the next run begins behind statements of its own
+            self._partitions.look(now=True)
         self._unfit.stop(Tables(self._plan.lake), self._stops)
         self._unfit.end(self._plan.lake)
 
@@ -336,14 +343,8 @@ class _RunBuilder:
             tell=self._stops.leave_out,
         )
 
-        def mirrors(keyspace: str, table: str) -> bool:
-            source = self._selection.sources.get(keyspace)
-            return source is not None and source.tables.matches(table)
-
-        partitions = PartitionWatch(self._plan.lake, self._reading.shards, mirrors)
-
         def tables() -> list[DiscoveredTable]:
-            partitions.look()
+            self._partitions.look()
             return sight.tables()
 
         return DumpRunner(

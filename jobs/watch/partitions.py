@@ -12,11 +12,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from ratchet.core.errors import DecodeError, RetryableError, SourceUnfitError
+from ratchet.core.gtid import parse_gtid
 from ratchet.core.partitions import RangeLayout
 from ratchet.core.position import Position
+from ratchet.core.rounds import TableEvent
 from ratchet.core.shard import ShardId
 from ratchet.snapshot.positions import is_committed
 from ratchet.snapshot.records import ShardSource
@@ -24,23 +27,36 @@ from ratchet.store.cuts import Cuts
 from ratchet.store.files import Lake
 from ratchet.store.partitionlooks import PartitionLook, PartitionLooks
 from ratchet.store.rounds import RoundLog
-from ratchet.store.tables import Tables
+from ratchet.store.tables import Tables, TableState
 from ratchet.wire.decode.partitions import read_partitions
 from ratchet.wire.session import Session
 
 log: Final = logging.getLogger("ratchet.jobs.run")
 
-EVERY: Final = 1800.0  # seconds between two looks: a partition lives for hours before it goes
+EVERY: Final = 60.0  # seconds between two looks
+_NOTED: Final = 1800.0  # seconds until a look is noted that has found nothing new
 _PATIENCE: Final = 0.2  # seconds that a commit under way may take; else the look is left out
 _SOON: Final = 10.0  # seconds until the next look, where one was left out
 _KEPT: Final = 2  # looks of a table on a shard
 
 
-Layouts = tuple[Mapping[str, RangeLayout], Position]
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """How a server's tables are partitioned.
+
+    Attributes:
+        tables: by name.
+        since: what it had surely executed when it was asked.
+        end: the end of its log when it had answered.
+    """
+
+    tables: Mapping[str, RangeLayout]
+    since: Position
+    end: Position
 
 
 def read_layouts(source: ShardSource, captured: Position) -> Layouts | None:
-    """How a server's tables are partitioned, and where its log ends behind that.
+    """How a server's tables are partitioned.
 
     Args:
         source: the server.
@@ -52,11 +68,13 @@ def read_layouts(source: ShardSource, captured: Position) -> Layouts | None:
     try:
         with Session.connect(source.primary) as session:
             if session.flavor == "file":
-                return {}, captured  # a place between two transactions has no name there
-            if not is_committed(session, captured, patience=_PATIENCE):
-                return None  # the log may tell of a statement that is not in force yet
-            layouts = read_partitions(session.query, database=source.config.database)
-            return layouts, session.head()
+                return Layouts({}, captured, captured)  # a place has no name there
+            since = session.head()
+            # A log may tell of a statement that is not in force yet.
+            if not all(is_committed(session, p, patience=_PATIENCE) for p in (captured, since)):
+                return None
+            tables = read_partitions(session.query, database=source.config.database)
+            return Layouts(tables, since, session.head())
     except (RetryableError, SourceUnfitError, DecodeError) as error:
         log.debug("the partitions of %s are not known: %s", source.config.shard, error)
         return None
@@ -87,69 +105,101 @@ class PartitionWatch:
         self._tables, self._looks = Tables(lake), PartitionLooks(lake)
         self._clock = clock
         self._next = clock()
+        self._noted: dict[tuple[str, str], float] = {}  # shard and table -> when
+        self._having: set[str] = set()  # shards with such tables
 
-    def look(self) -> None:
+    def look(self, *, now: bool = False) -> None:
         """Look, if it is time.
+
+        Args:
+            now: whether it is, however short ago the last look was; then only at shards that had
+                such tables.
 
         Raises:
             LakeError: the lake cannot be read or written.
         """
-        if self._clock() < self._next:
+        if not now and self._clock() < self._next:
             return
         rounds, merged = RoundLog(self._lake), Cuts(self._lake).last()
         whole = True
         for shard, source in self._shards.items():
-            if source.config.target:
+            if source.config.target or (now and shard not in self._having):
                 continue  # a vtgate's tables may be anywhere, and what it does is not computed
             number, captured = rounds.last_number(), rounds.positions().get(shard)
             found = None if captured is None else self._read(source, captured)
             if found is None:
                 whole = False
             else:
-                self._note(shard, number, *found, merged=0 if merged is None else merged.round)
+                self._note(shard, number, found, merged=0 if merged is None else merged.round)
         self._next = self._clock() + (EVERY if whole else _SOON)
 
-    def _note(
-        self,
-        shard: str,
-        number: int,
-        layouts: Mapping[str, RangeLayout],
-        position: Position,
-        *,
-        merged: int,
-    ) -> None:
+    def _note(self, shard: str, number: int, found: Layouts, *, merged: int) -> None:
         keyspace = ShardId.parse(shard).keyspace
         unclear: dict[int, frozenset[str] | None] = {}
-        for table, layout in layouts.items():
+        for table, layout in found.tables.items():
             if not self._mirrors(keyspace, table):
                 continue
             known = self._looks.of(keyspace, table)
             before = tuple(known.get(shard, ()))
+            self._having.add(shard)
+            state = self._tables.load(keyspace, table)
+            if before and not self._is_news(shard, table, before[-1], layout, state):
+                continue
             if len(before) >= _KEPT:
                 last = before[-1]
                 if last.round not in unclear:
                     unclear[last.round] = self._altered(shard, last)
                 altered = unclear[last.round]
-                if altered is None or not self._has(keyspace, table, last.round, merged):
+                if altered is None or not _has(state, last.round, merged):
                     continue  # what happened since the older one may still need it
                 before = before[:-1] if table in altered else before[1:]
-            look = PartitionLook(layout=layout, round=number, position=position)
+            look = PartitionLook(layout=layout, round=number, since=found.since, position=found.end)
             self._looks.save(keyspace, table, {**known, shard: (*before, look)})
+            self._noted[shard, table] = self._clock()
+
+    def _is_news(
+        self,
+        shard: str,
+        table: str,
+        last: PartitionLook,
+        layout: RangeLayout,
+        state: TableState | None,
+    ) -> bool:
+        """Whether a look tells more than the one before, or none was noted for long."""
+        noted = self._noted.get((shard, table))
+        begun = None if state is None or state.dump is None else state.dump.followed_from
+        return (
+            layout != last.layout
+            or noted is None
+            or self._clock() >= noted + _NOTED
+            or (begun is not None and last.round < begun - 1)
+        )
 
     def _altered(self, shard: str, look: PartitionLook) -> frozenset[str] | None:
-        """Tables about which statements came during a look; None: the log is not read that far."""
+        """Tables about which statements came amid a look; None: the log is not read that far."""
         rounds, place, found = RoundLog(self._lake), look.position.executed, set[str]()
         first = max(look.round + 1, rounds.first_number())
         for one in rounds.walk(first, rounds.last_number()):
-            found |= {event.table for event in one.events if event.shard == shard}
+            mine = (event for event in one.events if event.shard == shard)
+            found |= {event.table for event in mine if not _shown(look, event)}
             ends = [piece.end.executed for piece in one.slices if piece.shard == shard]
             if any(end.contains_all(place) for end in ends):
                 return frozenset(found)
         return None
 
-    def _has(self, keyspace: str, table: str, number: int, merged: int) -> bool:
-        """Whether a table has all of a round, or nothing at all; `merged`: that of the last cut."""
-        state = self._tables.load(keyspace, table)
-        if state is None:
-            return True
-        return number <= (merged if state.phase == "streaming" else state.merged_round)
+
+def _shown(look: PartitionLook, event: TableEvent) -> bool:
+    """Whether a server had executed an event when it was asked."""
+    try:
+        return look.since.executed.contains(parse_gtid(look.since.flavor, event.gtid))
+    except DecodeError:
+        return False
+
+
+def _has(state: TableState | None, number: int, merged: int) -> bool:
+    """Whether a table has all of a round, or nothing at all; `merged`: that of the last cut."""
+    if state is None:
+        return True
+    if state.change is not None:  # it stopped in the midst of that round
+        return number < state.change.first_round
+    return number <= (merged if state.phase == "streaming" else state.merged_round)

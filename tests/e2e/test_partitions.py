@@ -174,6 +174,45 @@ def test_killed_with_a_backlog(
     ratchet.run("verify")
 
 
+ROTATED: Final = ("added", "split")
+
+
+def test_a_partition_each_day(
+    mysql: Any, database: str, make_ratchet: Callable[..., Ratchet]
+) -> None:
+    """One comes and the oldest goes, and a run catches up behind that, as a job does each night."""
+    for name in ROTATED:
+        days = ", ".join(f"PARTITION p{n} VALUES LESS THAN ({10 * n})" for n in (1, 2, 3))
+        last = ", PARTITION pmax VALUES LESS THAN MAXVALUE" if name == "split" else ""
+        execute(
+            mysql,
+            f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT) PARTITION BY RANGE (id) "
+            f"({days}{last})",
+            f"INSERT INTO {name} VALUES " + ", ".join(f"({n}, {n})" for n in range(30)),
+            database=database,
+        )
+    create_ratchet_user(mysql, PASSWORD, [database])
+    ratchet = make_ratchet({"-": mysql}, database)
+    ratchet.run("run", "--until-caught-up")
+    for day in (4, 5, 6, 7):
+        part = f"PARTITION p{day} VALUES LESS THAN ({10 * day})"
+        most = "PARTITION pmax VALUES LESS THAN MAXVALUE"
+        rows = ", ".join(f"({n}, {day})" for n in range(10 * day - 12, 10 * day))
+        execute(
+            mysql,
+            f"ALTER TABLE added ADD PARTITION ({part})",
+            f"ALTER TABLE split REORGANIZE PARTITION pmax INTO ({part}, {most})",
+            *(f"ALTER TABLE {name} DROP PARTITION p{day - 3}" for name in ROTATED),
+            *(f"REPLACE INTO {name} VALUES {rows}" for name in ROTATED),
+            database=database,
+        )
+        said = ratchet.run("run", "--until-caught-up").stderr
+        assert "to dump" not in said, said
+        assert said.count(": computed in") == len(ROTATED), said
+        assert_identical(ratchet.lake, [mysql], database, ROTATED)
+    ratchet.run("verify")
+
+
 def begun(server: Any, database: str, make_ratchet: Callable[..., Ratchet]) -> Ratchet:
     """A mirror of all layouts."""
     for name, parted in LAYOUTS.items():

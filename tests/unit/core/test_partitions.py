@@ -110,6 +110,15 @@ def test_days_that_are_refused(kind: str, by: str, bound: str) -> None:
         layout(("a", bound), by=by).rows(["a"], table(ColumnType(name=kind)), POLICY)
 
 
+@pytest.mark.parametrize(("plain", "odd"), [("ss", "ß"), ("fi", "ﬁ"), ("k", "\N{KELVIN SIGN}")])
+def test_names_that_only_look_alike(plain: str, odd: str) -> None:
+    """A server has both, and takes ß neither for ss nor for SS."""
+    both = layout((plain, "10"), (odd, "20"))
+    assert spans(both, plain.upper()) == [(None, 10)]
+    with pytest.raises(PartitionsUnclearError, match="are not known"):
+        spans(layout((odd, "20")), plain)
+
+
 def test_days_as_text_are_refused() -> None:
     policy = InvalidValuePolicy(zero_dates="text")
     with pytest.raises(PartitionsUnclearError):

@@ -387,3 +387,17 @@ def test_a_day_of_zeros_does_not_become_a_key() -> None:
     rows = pa.table({"id": pa.array([1], pa.int32()), "d": pa.nulls(1, pa.date32())})
     with pytest.raises(NotComputableError, match="NULL in d"):
         found.rows(rows, [])
+
+
+def test_names_that_only_look_alike() -> None:
+    """MariaDB passes over a DROP COLUMN IF EXISTS of ss where there is only ß."""
+    odd = Column(name="ß", type=ColumnType(name="int"))
+    schema = replace(SCHEMA, columns=(*SCHEMA.columns, odd))
+    for what in ("DROP COLUMN IF EXISTS ss", "DROP COLUMN IF EXISTS SS", "RENAME COLUMN ss TO t"):
+        changes = table_changes(f"ALTER TABLE t {what}", "t")
+        assert changes is not None
+        with pytest.raises(NotComputableError, match="has no column"):
+            reshape(schema, changes, described=schema, policy=POLICY)
+    changes = table_changes("ALTER TABLE t DROP COLUMN `ß`", "t")
+    assert changes is not None
+    assert reshape(schema, changes, described=schema, policy=POLICY).schema == SCHEMA

@@ -26,7 +26,8 @@ class Look:
         self.source.tx("-", ("put", {"id": 1, "v": "one"}))
         self.source.dump_all()
         self.now, self.told = 0.0, 0
-        self.away = False
+        self.away = self.same = False
+        self.since: int | None = None  # `seq` of what was executed when it was asked
         config = SourceConfig(
             shard=ShardId("shop", "-"), host="h", port=1, user="u", password="", database="d"
         )
@@ -40,10 +41,11 @@ class Look:
 
     def _read(self, source: ShardSource, captured: Position) -> Layouts | None:
         del source, captured
-        self.told += 1
+        self.told += not self.same
         one = RangeLayout("`id`", (Partition(f"p{self.told}", "9"),))
         found = {"t": one, "another": one}
-        return None if self.away else (found, self.source.position("-"))
+        since, here = self.source.position("-", self.since), self.source.position("-")
+        return None if self.away else Layouts(found, since, here)
 
     def look(self) -> list[str]:
         """Look when it is time; which of the looks are kept."""
@@ -97,9 +99,22 @@ def test_a_look_that_met_a_statement_makes_way_first(tmp_path: Path) -> None:
     one.source.event("-", "ALTER TABLE t ADD INDEX (v)")  # not captured yet when it is looked
     events = one.source.logs[SHARD].events
     events[-1] = replace(events[-1], effect="rebuild")
+    one.since = events[-1].seq - 1
     assert one.look() == ["p1", "p2"]
+    one.since = None
     one.go_on()
     assert one.look() == ["p1", "p3"]
+
+
+def test_a_statement_that_was_executed_before_it_is_asked(tmp_path: Path) -> None:
+    """And captured later, as behind a time without a run."""
+    one = Look(tmp_path)
+    one.go_on()
+    assert one.look() == ["p1"]
+    one.source.event("-", "ALTER TABLE t ADD INDEX (v)")
+    assert one.look() == ["p1", "p2"]
+    one.go_on()
+    assert one.look() == ["p2", "p3"]
 
 
 def test_one_that_fails_is_tried_again_soon(tmp_path: Path) -> None:
@@ -112,3 +127,29 @@ def test_one_that_fails_is_tried_again_soon(tmp_path: Path) -> None:
     assert one.look() == ["p2"]
     one.now += 20 - EVERY
     assert one.look() == ["p2"], "not before it is time"
+
+
+def test_one_that_finds_nothing_new_is_not_noted(tmp_path: Path) -> None:
+    one = Look(tmp_path)
+    one.go_on()
+    assert one.look() == ["p1"]
+    one.same = True
+    one.go_on()
+    assert one.look() == ["p1"]
+    one.now += 1800
+    assert one.look() == ["p1", "p1"]
+    one.watch.look(now=True)
+    assert one.look() == ["p1", "p1"]
+
+
+def test_behind_a_dump_it_is_noted_again(tmp_path: Path) -> None:
+    """The log may lack what came before."""
+    one = Look(tmp_path)
+    one.go_on()
+    assert one.look() == ["p1"]
+    one.same = True
+    one.go_on()
+    state = one.source.state
+    assert state.dump is not None
+    one.source.tables.save(replace(state, dump=replace(state.dump, start_round=9)))
+    assert one.look() == ["p1", "p1"]

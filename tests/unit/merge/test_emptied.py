@@ -40,13 +40,21 @@ def mirrored(folder: Path) -> Source:
     return source
 
 
-def look(source: Source, *, position: Position | None = None, round_: int | None = None) -> None:
+def look(
+    source: Source,
+    *,
+    position: Position | None = None,
+    since: Position | None = None,
+    round_: int | None = None,
+) -> None:
     """A run looks how it is partitioned."""
     rounds = RoundLog(source.lake)
+    end = position or source.position("-")
     found = PartitionLook(
         layout=LAYOUT,
         round=rounds.last_number() if round_ is None else round_,
-        position=position or source.position("-"),
+        since=since or end,
+        position=end,
     )
     PartitionLooks(source.lake).save("shop", "t", {"shop/-": [found]})
 
@@ -238,12 +246,18 @@ def test_a_statement_while_a_run_looked(tmp_path: Path) -> None:
     """The look may have seen it or not."""
     source = mirrored(tmp_path)
     effects_of(source)
-    number = RoundLog(source.lake).last_number()
+    number, before = RoundLog(source.lake).last_number(), source.position("-")
     source.event("-", "ALTER TABLE t DROP PARTITION a")
-    look(source, round_=number)
+    after = source.position("-")
     state = altered(source, [DROP])
+    look(source, round_=number, since=before, position=after)
     with pytest.raises(NotComputableError, match="while a run looked"):
         reshaping_of(source.lake, state, POLICY, lambda _: None)
+    # What it had executed before it was asked is in its answer, though captured later.
+    look(source, round_=number, since=after, position=after)
+    found = reshaping_of(source.lake, state, POLICY, lambda _: None)
+    assert found.gone is not None
+    assert found.gone.spans == ((10, 20),)
 
 
 def test_a_log_that_is_not_whole(tmp_path: Path) -> None:
