@@ -193,12 +193,15 @@ def test_a_partition_has_the_rows_between_its_bounds(server: Server, database: s
 
 def _tried(server: Server, database: str, name: str, way: Way) -> int:
     """Some tables; how many partitions were not refused."""
-    rng, found = random.Random(f"{SEED} {name}"), 0
-    for _ in range(ROUNDS):
+    rng, found, made = random.Random(f"{SEED} {name}"), 0, 0
+    for _ in range(5 * ROUNDS):  # the server does not take each of them
+        if made == ROUNDS:
+            break
         bounds = sorted({way.draw(rng) for _ in range(rng.randint(2, 6))})
         with server.connect(database=database, autocommit=True) as connection:
             cursor = connection.cursor()
             if _made(cursor, way, bounds, ends=rng.random() < 0.5):
+                made += 1
                 found += _compared(cursor, database, rng)
     return found
 
