@@ -132,18 +132,6 @@ def no_look_at_the_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ratchet.store.delta.commits, "check_epoch", lambda *_: None)
 
 
-def tables_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
-    """A late commit before the successor's first one to that table."""
-    genuine = ratchet.store.takeover._each
-
-    def each(work: Any, paths: Any, alive: Any) -> None:
-        if getattr(work, "__name__", "") == "<lambda>" and "fence" in work.__code__.co_names:
-            return
-        genuine(work, paths, alive)
-
-    patch.setattr(ratchet.store.takeover, "_each", each)
-
-
 def notes_are_shared(patch: pytest.MonkeyPatch) -> None:
     """One folder of states for all epochs."""
     patch.setattr(layout, "noted_path", lambda path, _: path)
@@ -256,7 +244,6 @@ def halted_at_each_step(source: Lake, folder: Path, late: str, other: str) -> No
     "out",
     [
         no_look_at_the_epoch,
-        tables_are_not_fenced,
         notes_are_shared,
         the_round_log_is_not_claimed,
     ],
