@@ -135,7 +135,7 @@ class PartitionWatch:
 
     def _note(self, shard: str, number: int, found: Layouts, *, merged: int) -> None:
         keyspace = ShardId.parse(shard).keyspace
-        unclear: dict[int, frozenset[str] | None] = {}
+        ends: dict[int, tuple[frozenset[str], int] | None] = {}
         for table, layout in found.tables.items():
             if not self._mirrors(keyspace, table):
                 continue
@@ -147,12 +147,12 @@ class PartitionWatch:
                 continue
             if len(before) >= _KEPT:
                 last = before[-1]
-                if last.round not in unclear:
-                    unclear[last.round] = self._altered(shard, last)
-                altered = unclear[last.round]
-                if altered is None or not _has(state, last.round, merged):
-                    continue  # what happened since the older one may still need it
-                before = before[:-1] if table in altered else before[1:]
+                if last.round not in ends:
+                    ends[last.round] = self._end(shard, last)
+                end = ends[last.round]
+                if end is None or not _has(state, end[1], merged):
+                    continue  # what is not merged yet may still need the older one
+                before = before[:-1] if table in end[0] else before[1:]
             look = PartitionLook(layout=layout, round=number, since=found.since, position=found.end)
             self._looks.save(keyspace, table, {**known, shard: (*before, look)})
             self._noted[shard, table] = self._clock()
@@ -175,8 +175,11 @@ class PartitionWatch:
             or (begun is not None and last.round < begun - 1)
         )
 
-    def _altered(self, shard: str, look: PartitionLook) -> frozenset[str] | None:
-        """Tables about which statements came amid a look; None: the log is not read that far."""
+    def _end(self, shard: str, look: PartitionLook) -> tuple[frozenset[str], int] | None:
+        """Tables about which statements came amid a look, and the round that has its end.
+
+        None: the log is not read that far.
+        """
         rounds, place, found = RoundLog(self._lake), look.position.executed, set[str]()
         first = max(look.round + 1, rounds.first_number())
         for one in rounds.walk(first, rounds.last_number()):
@@ -184,7 +187,7 @@ class PartitionWatch:
             found |= {event.table for event in mine if not _shown(look, event)}
             ends = [piece.end.executed for piece in one.slices if piece.shard == shard]
             if any(end.contains_all(place) for end in ends):
-                return frozenset(found)
+                return frozenset(found), one.number
         return None
 
 

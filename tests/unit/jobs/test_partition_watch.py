@@ -153,3 +153,17 @@ def test_behind_a_dump_it_is_noted_again(tmp_path: Path) -> None:
     assert state.dump is not None
     one.source.tables.save(replace(state, dump=replace(state.dump, start_round=9)))
     assert one.look() == ["p1", "p1"]
+
+
+def test_the_older_one_stays_until_all_that_a_look_saw_is_merged(tmp_path: Path) -> None:
+    """A run that was killed has looked behind statements that the next one is still to merge."""
+    one = Look(tmp_path)
+    one.go_on()
+    assert one.look() == ["p1"]
+    one.source.event("-", "ALTER TABLE t ADD INDEX (v)")
+    assert one.look() == ["p1", "p2"]
+    assert one.look() == ["p1", "p2"], "it is not captured yet"
+    one.source.round()
+    assert one.look() == ["p1", "p2"], "nor merged"
+    one.go_on()
+    assert one.look() == ["p2", "p5"]
