@@ -127,14 +127,13 @@ class RangeLayout:
         return RowRange(column, kind, tuple(spans))
 
     def _places(self, names: Collection[str]) -> list[int]:
-        # Only of plain letters is it sure which names a server takes for one.
-        plain = ((at, one.name) for at, one in enumerate(self.partitions) if one.name.isascii())
-        known = {name.lower(): at for at, name in plain if name}
+        known = {folded(one.name): at for at, one in enumerate(self.partitions) if one.name}
         found = []
         for name in names:
-            if not name.isascii() or name.lower() not in known:
+            # A server takes some letters that are not plain for others.
+            if not name.isascii() or folded(name) not in known:
                 raise PartitionsUnclearError(f"the bounds of partition {name} are not known")
-            found.append(known[name.lower()])
+            found.append(known[folded(name)])
         return found
 
     def _values(
@@ -156,6 +155,11 @@ class RangeLayout:
         if read is None or pa.types.is_string(kind):
             raise PartitionsUnclearError(f"it is partitioned by {self.expression}")
         return name, kind, read
+
+
+def folded(name: str) -> str:
+    """A partition's name, alike where a server is sure to take two for one: in plain letters."""
+    return name.lower() if name.isascii() else name
 
 
 def _integer(bound: str) -> int:
@@ -184,7 +188,7 @@ def _moment(bound: str) -> datetime:
 
 def _day(bound: str) -> date:
     moment = _moment(bound)
-    if moment != datetime.combine(moment.date(), datetime.min.time()):
+    if moment != _midnight(moment.date()):
         raise PartitionsUnclearError(f"a partition's bound is {bound}")
     return moment.date()
 

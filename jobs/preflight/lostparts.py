@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from ratchet.core.partitions import folded
 from ratchet.core.position import Position
 from ratchet.core.rounds import TableEvent
 from ratchet.core.shard import ShardId
@@ -69,11 +70,6 @@ def _told(event: TableEvent, names: Collection[str]) -> set[str]:
     found = logged_alteration(event.statement, event.table)
     if found is None:  # by itself it stops the table, or puts it in doubt
         return set(names) if event.effect in {"rows", "doubt"} else set()
-    named = {_folded(name) for step in found.partitions for name in step.names}
+    named = {folded(name) for step in found.partitions for name in step.names}
     whole = any(not step.names and step.kind != "added" for step in found.partitions)
-    return {name for name in names if whole or _folded(name) in named}
-
-
-def _folded(name: str) -> str:
-    """Only of plain letters is it sure which names a server takes for one."""
-    return name.lower() if name.isascii() else name
+    return {name for name in names if whole or folded(name) in named}
