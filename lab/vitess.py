@@ -368,7 +368,13 @@ class VitessCluster:
             target: keyspace, keyspace:shard or either with @tablet_type.
             settings: for PyMySQL.
         """
-        given = {"user": "root", "charset": "utf8mb4", "autocommit": True, **settings}
+        given = {
+            "user": "root",
+            "charset": "utf8mb4",
+            "autocommit": True,
+            "ssl_disabled": True,  # see Server.connect
+            **settings,
+        }
         connection = pymysql.connect(host=LOOPBACK, port=self.mysql_port, **given)
         with connection.cursor() as cursor:
             cursor.execute(f"USE `{target}`")

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pymysql
@@ -35,11 +35,13 @@ from deltalake import DeltaTable, QueryBuilder
 from pymysql.constants import FIELD_TYPE
 
 from ratchet.store.layout import encode_part
+from tests.forked import ForkedProcess, is_alike
 
 ROOT = Path(__file__).resolve().parent.parent
 # A JVM that lives for seconds spends them compiling: the quick compiler alone does it in less.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 PASSWORD = "s3cret-Only-In-Env"
+Process: TypeAlias = ForkedProcess | subprocess.Popen[str]
 
 
 @dataclass
@@ -51,6 +53,8 @@ class Ratchet:
         lake: the folder.
         env: what the command gets besides our own environment.
         inside: head of the command line, for one that runs somewhere else.
+        forks: whether its commands are forked from a process that has imported Ratchet
+            (`forked`), where that makes no difference; else each is started.
         started: all that was ever started.
     """
 
@@ -58,28 +62,30 @@ class Ratchet:
     lake: Path
     env: dict[str, str] = field(default_factory=dict)
     inside: tuple[str, ...] = ()
-    started: list[subprocess.Popen[str]] = field(default_factory=list)
+    forks: bool = True
+    started: list[Process] = field(default_factory=list)
 
-    def start(
-        self, *args: str, crash_at: str = "", log: Path | None = None, **env: str
-    ) -> subprocess.Popen[str]:
+    def start(self, *args: str, crash_at: str = "", log: Path | None = None, **env: str) -> Process:
         """Start `ratchet ARGS[0] CONFIG ARGS[1:]`; at `crash_at` it kills itself.
 
         `log` gets what it says, for a test that looks at it meanwhile.
         """
-        ratchet = [sys.executable, "-m", "ratchet.jobs.cli"]
-        command = [*self.inside, *ratchet, args[0], str(self.config), *args[1:]]
+        command = [args[0], str(self.config), *args[1:]]
         extra = {"RATCHET_CRASH_AT": crash_at} if crash_at else {}
-        with nullcontext(subprocess.PIPE) if log is None else log.open("w") as said:
-            process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env={**os.environ, **self.env, **extra, **env},
-                stdout=subprocess.PIPE,
-                stderr=said,
-                text=True,
-                start_new_session=True,
-            )
+        environment = {**os.environ, **self.env, **extra, **env}
+        with nullcontext() if log is None else log.open("w") as said:
+            if self.forks and not self.inside and is_alike(environment):
+                process: Process = ForkedProcess(command, environment, said)
+            else:
+                process = subprocess.Popen(
+                    [*self.inside, sys.executable, "-m", "ratchet.jobs.cli", *command],
+                    cwd=ROOT,
+                    env=environment,
+                    stdout=subprocess.PIPE,
+                    stderr=said or subprocess.PIPE,
+                    text=True,
+                    start_new_session=True,
+                )
         self.started.append(process)
         return process
 
@@ -101,7 +107,7 @@ class Ratchet:
         """Run it to its end and check the exit code (`expect=None`: any)."""
         process = self.start(*args, crash_at=crash_at, log=None, **env)
         out, err = end_of(process, timeout)
-        done = subprocess.CompletedProcess(args, process.returncode, out, err)
+        done = subprocess.CompletedProcess(args, process.wait(), out, err)
         if expect is not None and process.returncode != expect:
             pytest.fail(f"ratchet {args}: exit {process.returncode}\n{out[-3000:]}\n{err[-6000:]}")
         assert PASSWORD not in out + err
@@ -115,7 +121,7 @@ class Ratchet:
         return told
 
 
-def end_of(process: subprocess.Popen[str], timeout: float) -> tuple[str, str]:
+def end_of(process: Process, timeout: float) -> tuple[str, str]:
     """Wait until it ends; what it wrote. One that does not is killed, and what it wrote is told."""
     try:
         return process.communicate(timeout=timeout)
@@ -132,9 +138,7 @@ def execute(server: Any, *statements: str, database: str = "shop") -> None:
             connection.cursor().execute(statement)
 
 
-def wait_while_running(
-    running: subprocess.Popen[str], until: Callable[[], bool], *, within: float
-) -> None:
+def wait_while_running(running: Process, until: Callable[[], bool], *, within: float) -> None:
     """Wait until something holds; the run must live, and it must come in so many seconds."""
     deadline = time.monotonic() + within
     while not until():
