@@ -34,7 +34,7 @@ from typing import IO, Self
 ROOT = Path(__file__).parents[1]
 MESSAGE = 1 << 20  # bytes: more than any request
 # What the environment may say differently than the server's: nothing of it is read by an import.
-READ_LATE = ("RATCHET_", "AWS_")
+READ_LATE = ("RATCHET_", "AWS_", "PYTEST_")
 
 
 def is_alike(environment: Mapping[str, str]) -> bool:
@@ -44,6 +44,24 @@ def is_alike(environment: Mapping[str, str]) -> bool:
     own = _server().environment
     names = {name for name, value in environment.items() if own.get(name) != value}
     return all(name.startswith(READ_LATE) for name in names | own.keys() - environment.keys())
+
+
+def completed(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end.
+
+    Args:
+        args: of `ratchet`.
+        environment: what it gets besides our own; forked if all of that is in `READ_LATE`.
+    """
+    every = {**os.environ, **environment}
+    if not is_alike(every):
+        command = [sys.executable, "-m", "ratchet.jobs.cli", *args]
+        return subprocess.run(
+            command, cwd=ROOT, env=every, capture_output=True, text=True, check=False
+        )
+    with ForkedProcess(args, every, None) as process:
+        out, err = process.communicate()
+        return subprocess.CompletedProcess(process.args, process.wait(), out, err)
 
 
 class ForkedProcess:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,8 +19,8 @@ from ratchet.jobs.topology.begin import record_starts
 from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog
 from ratchet.wire.session import Session, SourceConfig
+from tests.forked import completed
 
-ROOT = Path(__file__).parents[2]
 PASSWORD = "check-Me-7"
 
 
@@ -30,21 +28,14 @@ def check(
     folder: Path, server: Any, database: str, *args: str, user: str = "checker", **more: Any
 ) -> subprocess.CompletedProcess[str]:
     shard = {
-        "host": server.host, "port": server.port, "user": user, "password": "${CHECK_PW}",
+        "host": server.host, "port": server.port, "user": user, "password": "${RATCHET_CHECK_PW}",
         "database": database, **more.pop("shard", {}),
     }  # fmt: skip
     source = {"kind": "binlog", "shards": {"-": shard}, **more.pop("source", {})}
     config = {"lake": "./lake", "sources": {"shop": source}, **more}
     path = folder / "ratchet.yaml"
     path.write_text(yaml.safe_dump(config))
-    return subprocess.run(
-        [sys.executable, "-m", "ratchet.jobs.cli", "check", str(path), *args],
-        cwd=ROOT,
-        env={**os.environ, "CHECK_PW": PASSWORD},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return completed("check", str(path), *args, RATCHET_CHECK_PW=PASSWORD)
 
 
 def findings(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, str]]:

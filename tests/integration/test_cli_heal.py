@@ -5,9 +5,7 @@ That the mirror is right afterwards is shown with Spark, in test_cli_run and tes
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +23,8 @@ from ratchet.store.formats import open_lake
 from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables, TableState
 from ratchet.wire.session import Session, SourceConfig
+from tests.forked import completed
 
-ROOT = Path(__file__).parents[2]
 PASSWORD = "heal-Me-7"
 LEFT, RIGHT = "shop/-80", "shop/80-"
 
@@ -67,20 +65,13 @@ def lake(server: MysqlServer, tmp_path: Path) -> Lake:
 def heal(folder: Path, server: MysqlServer, *args: str) -> subprocess.CompletedProcess[str]:
     shards = {
         name: {"host": server.host, "port": server.port, "user": "healer",
-               "password": "${HEAL_PW}", "database": database}
+               "password": "${RATCHET_HEAL_PW}", "database": database}
         for name, database in (("-80", "left_half"), ("80-", "right_half"))
     }  # fmt: skip
     path = folder / "ratchet.yaml"
     config = {"lake": "./lake", "sources": {"shop": {"kind": "binlog", "shards": shards}}}
     path.write_text(yaml.safe_dump(config))
-    return subprocess.run(
-        [sys.executable, "-m", "ratchet.jobs.cli", "heal", str(path), *args],
-        cwd=ROOT,
-        env={**os.environ, "HEAL_PW": PASSWORD},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return completed("heal", str(path), *args, RATCHET_HEAL_PW=PASSWORD)
 
 
 def test_only_the_named_shard_begins_anew(server: MysqlServer, lake: Lake, tmp_path: Path) -> None:

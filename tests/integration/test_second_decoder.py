@@ -7,10 +7,8 @@ found, each time.
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -44,13 +42,13 @@ from ratchet.store.rounds import RoundLog
 from ratchet.store.tables import Tables, TableState
 from tests.capture_kit import Capturer, run, source_of, started
 from tests.fix_faker import SQL_MODE, every_type_tables
+from tests.forked import completed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 flavors = pytest.mark.parametrize("flavor", ["mariadb", "mysql"])
 MakeServer = Callable[..., Server]
-ROOT = Path(__file__).parents[2]
 COMPRESSED = {
     "mariadb": {"log-bin-compress": "ON", "log-bin-compress-min-len": "10"},
     "mysql": {"binlog-transaction-compression": "ON"},
@@ -369,7 +367,7 @@ def test_what_is_planted_is_found(
 
 def write_config(folder: Path, server: Server) -> Path:
     shard = {"host": server.host, "port": server.port, "user": RATCHET_USER,
-             "password": "${VERIFY_PW}", "database": "d"}  # fmt: skip
+             "password": "${RATCHET_VERIFY_PW}", "database": "d"}  # fmt: skip
     path = folder / "ratchet.yaml"
     sources = {"shop": {"kind": "binlog", "shards": {"-": shard}}}
     path.write_text(yaml.safe_dump({"lake": "./lake", "sources": sources}))
@@ -378,14 +376,7 @@ def write_config(folder: Path, server: Server) -> Path:
 
 def verify_log(folder: Path, server: Server, *args: str) -> subprocess.CompletedProcess[str]:
     path = str(write_config(folder, server))
-    return subprocess.run(
-        [sys.executable, "-m", "ratchet.jobs.cli", "verify", path, "--log", *args],
-        cwd=ROOT,
-        env={**os.environ, "VERIFY_PW": RATCHET_PASSWORD},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return completed("verify", path, "--log", *args, RATCHET_VERIFY_PW=RATCHET_PASSWORD)
 
 
 @pytest.mark.quick_on("mysql")
@@ -436,7 +427,7 @@ def test_the_command(make_server: MakeServer, flavor: str, tmp_path: Path) -> No
 def sampler(folder: Path, capture: Capturer, server: Server) -> tuple[LogSamples, Verdicts]:
     """The background task on a lake with the tables t and u, which stream since round 1."""
     write_config(folder, server)
-    config = load_config(folder / "ratchet.yaml", {"VERIFY_PW": RATCHET_PASSWORD})
+    config = load_config(folder / "ratchet.yaml", {"RATCHET_VERIFY_PW": RATCHET_PASSWORD})
     generations = {shard: one.generation for shard, one in capture.log.streams().items()}
 
     def mend(*_: object) -> str:
