@@ -2,8 +2,8 @@
 damaged; then it wakes, and what is printed is typed until all is well.
 
 `RATCHET_HISTORIES` of them for each store, on `RATCHET_LAKES` lakes side by side, in the order of
-`RATCHET_SEED`. `tests/e2e/test_halt.py` halts at each point; here the moment is drawn, and what comes
-to pass meanwhile.
+`RATCHET_SEED`. `tests/e2e/test_halt.py` halts at each point; here the moment is drawn, and what
+comes to pass meanwhile.
 """
 
 from __future__ import annotations
