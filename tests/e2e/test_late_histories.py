@@ -60,7 +60,7 @@ class History:
                 self._run()
             for _ in range(self.random.randint(0, 3)):
                 self._act()
-            os.kill(late.pid, signal.SIGCONT)
+            late.send_signal(signal.SIGCONT)
             for _ in range(self.random.randint(0, 2)):
                 self._act()
             self._end(late)
