@@ -55,7 +55,7 @@ log: Final = logging.getLogger("ratchet.jobs.run")
 
 # Seconds by which two looks may differ about one start. A clock that is set makes no difference: a
 # server takes both its uptime and the time from it.
-_ROUNDED: Final = 2
+ROUNDED: Final = 2
 _WATCHED: Final = 600  # seconds from a look to the next start: longer, and some life was not seen
 _EMPTIED: Final = "its server was restarted, which empties a MEMORY table, logged or not"
 _BEFORE_ITS_LOG: Final = "and MariaDB executes statements about tables before it logs them"
@@ -114,14 +114,12 @@ class Start:
 
     def is_later(self, other: Start | None) -> bool:
         """Whether the server that is read was started since, be it the same one or not."""
-        return other is None or self.at > other.at + _ROUNDED
+        return other is None or self.at > other.at + ROUNDED
 
     def is_same(self, other: Start | None) -> bool:
         """Whether it is the very same start, not a quick restart behind it."""
         return (
-            other is not None
-            and self.server == other.server
-            and abs(self.at - other.at) <= _ROUNDED
+            other is not None and self.server == other.server and abs(self.at - other.at) <= ROUNDED
         )
 
     def is_news(self, other: Start | None) -> bool:

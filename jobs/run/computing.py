@@ -4,8 +4,9 @@ Either its columns have changed: then its rows come from those that the mirror h
 its server knows of them is read, by their keys. Or a tool has swapped in a copy of it: then they
 come from the change log of that copy.
 
-Lives here: which of the two, what is asked of the source for that, and what is told of it. Does not
-live here: making the table (`merge.remake`, `merge.fromlog`), which tables and when (`altered`).
+Lives here: which of the two, what is asked of the source where columns have changed, and what is
+told of it. Does not live here: the other one (`copies`), making the table (`merge.remake`), which
+tables and when (`altered`).
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from ratchet.core.errors import SourceUnfitError, TableStoppedError
+from ratchet.core.errors import TableStoppedError
 from ratchet.core.position import Position
 from ratchet.core.reshaping import (
     MisfitError,
@@ -31,13 +32,14 @@ from ratchet.core.rounds import StatementTime
 from ratchet.core.schema import TableSchema
 from ratchet.core.sql.logged import table_changes
 from ratchet.core.types import misfits_told
-from ratchet.jobs.preflight.restarts import started_at
+from ratchet.jobs.preflight.restarts import ROUNDED, started_at
 from ratchet.jobs.reporting.text import one_line
+from ratchet.jobs.run.copies import CopyTaker
+from ratchet.jobs.run.sourcetables import log_head, source_table
 from ratchet.merge.askedvalues import AskedValues
 from ratchet.merge.asking import AskedColumns, refuse_asking
-from ratchet.merge.fromlog import copy_of, events_since_swap, make_from_log, swapped_table
+from ratchet.merge.fromlog import copy_of
 from ratchet.merge.remake import refuse_unlogged, remake, reshaping_of
-from ratchet.merge.swap import CopyLog, is_moved, refuse_untold
 from ratchet.snapshot.columnscan import ColumnScan, read_columns
 from ratchet.snapshot.records import DumpSettings, ShardSource
 from ratchet.snapshot.source import SourceCatalog, SourceTable, common_columns
@@ -46,7 +48,7 @@ from ratchet.store.stops import ShapeChange
 from ratchet.store.tables import TableState
 from ratchet.wire.decode.answers import as_text, single_value
 from ratchet.wire.decode.unfit import unfit_tables
-from ratchet.wire.session import Session, quoted
+from ratchet.wire.session import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +59,6 @@ _OTHERS: Final = 5.0  # seconds until other shards of an altered table are looke
 # Seconds after which shards count as altered whose columns are the same but for what the lake does
 # not show, as whether NULL may be in them. A statement that swaps two of a kind has so much time.
 _PATIENCE: Final = 60.0
-_ROUNDED: Final = 2  # seconds: a server tells its uptime, and the log its times, in whole ones
 
 
 @dataclass(slots=True)
@@ -95,13 +96,11 @@ class TableComputer:
         *,
         now: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
-        self._spark = spark
+        self._copies = CopyTaker(spark, lake, shards, settings, now=now)
         self._lake = lake
         self._shards = shards
         self._settings = settings
         self._now = now
-        # Table -> its swap, and a position behind which its server had no copy of it any more.
-        self._gone: dict[str, tuple[Position, Position]] = {}
         self._watched: dict[str, _Watch] = {}
 
     def __call__(self, state: TableState, stop: threading.Event) -> None:
@@ -122,8 +121,13 @@ class TableComputer:
         copy = copy_of(state)
         if copy is None:
             self._reshape(state, stop)
-        else:
-            self._take(state, copy, stop)
+            return
+        began = time.monotonic()
+        done = self._copies.take(state, copy, stop)
+        if done is not None and state.change is not None:
+            seconds = time.monotonic() - began
+            text = f"taken from the change log of {copy} in {seconds:.1f} s, 0 rows read"
+            _tell(state, state.change, f"{text} from the source")
 
     def _reshape(self, state: TableState, stop: threading.Event) -> None:
         began = time.monotonic()
@@ -214,7 +218,7 @@ class TableComputer:
 
     def _fit_table(self, state: TableState, shard: str) -> SourceTable:
         """The table on a shard now, if columns of it can be read."""
-        table, source = self._source_table(state, shard), self._shards.get(shard)
+        table, source = source_table(self._shards, state, shard), self._shards.get(shard)
         if table is None or source is None:
             raise NotComputableError(f"{shard} does not tell what its columns are now")
         if source.config.target:
@@ -255,7 +259,7 @@ class TableComputer:
             seen = len(shapes) == 1 and not _is_unseen(state, change)
             if seen or time.monotonic() > watch.since + _PATIENCE:
                 left = dump.start.keys() - change.positions.keys()
-                watch.heads = {shard: _head(self._shards[shard]) for shard in left}
+                watch.heads = {shard: log_head(self._shards[shard]) for shard in left}
         refuse_unlogged(self._lake, state, watch.heads, self._settings.policy)
         return bool(watch.heads) or _is_unseen(state, change)
 
@@ -274,79 +278,6 @@ class TableComputer:
             return None  # or one has no such table
         return {table.schema for table in found}
 
-    def _take(self, state: TableState, copy: str, stop: threading.Event) -> None:
-        began = time.monotonic()
-        if state.change is not None and state.change.position.flavor != "mysql":
-            self._refuse_unmoved(state, copy, state.change)
-        found = swapped_table(self._lake, state, copy)
-        self._refuse_restarted(found.log)
-        now = self._source_table(state)
-        if found.change.position.flavor == "mariadb":
-            refuse_untold(found.schema, None if now is None else now.schema)
-        if now is not None and now.schema == found.schema:
-            primary = now.plan.index == "PRIMARY"
-            found = replace(found, primary=primary)
-        done = make_from_log(
-            self._spark,
-            self._lake,
-            state,
-            found,
-            policy=self._settings.policy,
-            deletion_vectors=self._settings.deletion_vectors,
-            now=self._now(),
-            stop=stop.is_set,
-        )
-        if done is not None:
-            seconds = time.monotonic() - began
-            text = f"taken from the change log of {copy} in {seconds:.1f} s, 0 rows read"
-            _tell(state, found.change, f"{text} from the source")
-
-    def _refuse_unmoved(self, state: TableState, copy: str, change: ShapeChange) -> None:
-        """A MariaDB logs a RENAME of temporary tables of these names as one of the tables.
-
-        Raises:
-            NotComputableError: the copy is still there, or that cannot be told.
-            NotYetComputableError: the log is not read to where the server was without it.
-            RetryableError: the server does not answer.
-        """
-        events, read = events_since_swap(self._lake, state, copy, change)
-        if is_moved(events, copy):
-            return
-        swap, gone = self._gone.get(state.name, (None, None))
-        if gone is None or swap != change.position:
-            gone = self._gone_at(copy, change.shard)
-            self._gone[state.name] = change.position, gone
-        if read is None or not read.executed.contains_all(gone.executed):
-            raise NotYetComputableError(f"its server has no {copy}: its log is read up to that")
-
-    def _gone_at(self, copy: str, shard: str) -> Position:
-        """A position at which the server has no such table, or behind it."""
-        if shard not in self._shards:
-            raise NotComputableError(f"its server cannot be asked whether {copy} is gone")
-        with Session.connect(self._shards[shard].primary) as session:
-            try:
-                session.query(f"SELECT 1 FROM {quoted(copy)} LIMIT 0")
-            except TableStoppedError:
-                return session.head()
-            except SourceUnfitError as error:
-                why = f"its server does not tell whether {copy} is gone"
-                raise NotComputableError(why) from error
-        raise NotComputableError(f"its server still has {copy}")
-
-    def _refuse_restarted(self, copy: CopyLog) -> None:
-        """A server's start can take rows that its log has: all of MEMORY, some after a crash.
-
-        Raises:
-            NotComputableError: it was started since the copy was made, or cannot be asked.
-            RetryableError: it does not answer.
-        """
-        if copy.shard not in self._shards:
-            raise NotComputableError("its server cannot be asked when it was started")
-        with Session.connect(self._shards[copy.shard].primary) as session:
-            started = started_at(session)
-        if started + _ROUNDED >= copy.made_at / 1e6:
-            raise NotComputableError(f"its server was started since {copy.copy} was made")
-
     def _zone(self, state: TableState, time: StatementTime) -> str:
         """The zone of a table's server, if it cannot have been another one when a statement began.
 
@@ -360,42 +291,19 @@ class TableComputer:
             zone = single_value(session.query("SELECT @@system_time_zone"), as_text)
             started = started_at(session)
         # Others have summer time, or share their name with one that has.
-        sure = zone == "UTC" and started + _ROUNDED < time.seconds <= self._now() / 1e6 + _ROUNDED
+        sure = zone == "UTC" and started + ROUNDED < time.seconds <= self._now() / 1e6 + ROUNDED
         return "+00:00" if sure else ""
 
     def _described(self, state: TableState) -> TableSchema | None:
         """The table as its server describes it now; None: it does not."""
-        found = self._source_table(state)
+        found = source_table(self._shards, state)
         return None if found is None else found.schema
-
-    def _source_table(self, state: TableState, shard: str = "") -> SourceTable | None:
-        """The table on its server now; None: it is gone, or has no key any more.
-
-        Args:
-            state: the table.
-            shard: which; empty: where the statement was made that stopped it.
-        """
-        if not shard and state.change is not None:
-            shard = state.change.shard
-        if shard not in self._shards:
-            return None
-        catalog = SourceCatalog({shard: self._shards[shard].primary}, only=state.table)
-        try:
-            return catalog.table(shard, state.table)
-        except TableStoppedError:
-            return None
 
 
 def _is_unseen(state: TableState, change: ShapeChange) -> bool:
     """Whether a statement leaves the columns as they are."""
     told = table_changes(change.statement, state.table)
     return told is not None and bool(told.emptied)
-
-
-def _head(shard: ShardSource) -> Position:
-    """Where its log ends now."""
-    with Session.connect(shard.primary) as session:
-        return session.head()
 
 
 def _tell(state: TableState, change: ShapeChange, what: str) -> None:

@@ -1,7 +1,6 @@
 """Making a run's parts out of the rooms: the one place where all of them meet.
 
-Lives here: constructors and their arguments, the scheduler's pools, errors of Spark's turned into
-ours. Does not live here: any decision.
+Lives here: constructors and their arguments. Does not live here: any decision.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from ratchet.core.types import InvalidValuePolicy
 from ratchet.ingest.rounds import RoundTaker, Runner, near_runner, spark_runner
@@ -28,7 +27,6 @@ from ratchet.jobs.capture.loops import (
     Control,
     DumpLoop,
     MergeLoop,
-    Task,
     VerifyLoop,
     WatchLoop,
 )
@@ -36,7 +34,6 @@ from ratchet.jobs.capture.pace import StepPace
 from ratchet.jobs.config.config import Config
 from ratchet.jobs.config.selection import RoundBarrier, Selection
 from ratchet.jobs.config.sources import server_ids, source_configs, vtgate_config
-from ratchet.jobs.engine.spark import log_folder
 from ratchet.jobs.engine.sparksettings import CAPTURE, DUMP, MERGE, is_local, stays_here
 from ratchet.jobs.engine.sparkwatch import SparkWatch, cancel_jobs, read_work
 from ratchet.jobs.inspect.changelog import ChangeLog
@@ -50,6 +47,7 @@ from ratchet.jobs.reporting.observe import StopReporter, tell
 from ratchet.jobs.run.altered import AlteredTables
 from ratchet.jobs.run.computing import TableComputer
 from ratchet.jobs.run.dumping import DumpRunner
+from ratchet.jobs.run.guard import GuardedTask, SparkGuard
 from ratchet.jobs.run.merging import LakeUpkeep, MergeRunner
 from ratchet.jobs.run.pipeline import MirrorRun, RunComponents
 from ratchet.jobs.run.serving import ConfigFile, TableRequestHandler
@@ -64,7 +62,6 @@ from ratchet.jobs.watch.partitions import PartitionWatch
 from ratchet.jobs.watch.vanished import doubt_vanished
 from ratchet.jobs.watch.verdicts import Verdicts
 from ratchet.merge.ages import refuse_other_ages
-from ratchet.merge.failures import spark_failure
 from ratchet.merge.keep import keep_rows
 from ratchet.merge.progress import Progress
 from ratchet.merge.rounds import Merger
@@ -74,7 +71,7 @@ from ratchet.snapshot.records import OnProgress
 from ratchet.snapshot.tasks import near_reader, spark_reader
 from ratchet.store.comparisons import Comparisons
 from ratchet.store.files import Lake
-from ratchet.store.lazyspark import is_started, use_pool
+from ratchet.store.lazyspark import is_started
 from ratchet.store.lease import Lease
 from ratchet.store.leftout import LeftOutTables
 from ratchet.store.rounds import RoundLog
@@ -84,9 +81,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MERGE_PATIENCE: Final = 60.0  # seconds that a piece waits for the mirror to come as far
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +132,7 @@ class _RunBuilder:
         self._plan, self._spark, self._lease, self._control = plan, spark, lease, control
         self._config = plan.config
         self._configs = source_configs(plan.config)
-        self._guard = _Guard(spark, plan.config)
+        self._guard = SparkGuard(spark, plan.config)
         self._stop = threading.Event()
         self._stops = StopReporter(tell)
         self._selection = Selection(plan.config.sources)
@@ -223,9 +217,9 @@ class _RunBuilder:
             )
             if not self._plan.following:
                 tasks = [
-                    _GuardedTask(guard, self._doubts(verifier, verdicts)),
-                    _GuardedTask(guard, self._log_samples(verdicts)),
-                    _GuardedTask(guard, self._background(verdicts, merge.hurry)),
+                    GuardedTask(guard, self._doubts(verifier, verdicts)),
+                    GuardedTask(guard, self._log_samples(verdicts)),
+                    GuardedTask(guard, self._background(verdicts, merge.hurry)),
                 ]
                 verify = VerifyLoop(control, tasks, patience=config.capture.reconnect_seconds)
         parts = RunComponents(
@@ -524,48 +518,3 @@ class _RunBuilder:
     @property
     def _policy(self) -> InvalidValuePolicy:
         return self._config.policy
-
-
-@dataclass(frozen=True, slots=True)
-class _GuardedTask:
-    """A background task whose Spark errors come out as ours."""
-
-    guard: _Guard
-    task: Task
-
-    def next_bite(self) -> float:
-        """See Task."""
-        bite: Callable[[], float] = self.guard.plain("verify", self.task.next_bite)
-        return bite()
-
-
-class _Guard:
-    """Functions that run in their pool, and whose Spark errors come out as ours."""
-
-    def __init__(self, spark: SparkSession, config: Config) -> None:
-        self._spark = spark
-        self._log = log_folder(config)
-
-    def plain(self, operation: str, work: Callable[P, T]) -> Callable[P, T]:
-        """With our errors."""
-
-        def guarded_work(*args: P.args, **kwargs: P.kwargs) -> T:
-            try:
-                return work(*args, **kwargs)
-            except Exception as error:
-                known = spark_failure(error, operation, log=str(self._log))
-                if known is None:
-                    raise
-                raise known from None
-
-        return guarded_work
-
-    def in_pool(self, pool: str, operation: str, work: Callable[P, T]) -> Callable[P, T]:
-        """With our errors, and in a pool of the scheduler: for whichever thread calls it."""
-        guarded_work = self.plain(operation, work)
-
-        def pooled(*args: P.args, **kwargs: P.kwargs) -> T:
-            use_pool(self._spark, pool)
-            return guarded_work(*args, **kwargs)
-
-        return pooled

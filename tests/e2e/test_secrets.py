@@ -121,6 +121,7 @@ def prepared(
         database=database,
     )
     ratchet = make_ratchet({"-": server}, database, capture={"round_bytes": _ROUND_BYTES})
+    ratchet.forks = False  # /proc shows its own command line and environment
     config = yaml.safe_load(ratchet.config.read_text())
     if told == "environment":
         ratchet.env["RATCHET_TEST_PASSWORD"] = f"{ODD}{unique}{ODD}"
