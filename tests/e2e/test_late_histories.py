@@ -123,7 +123,7 @@ class History:
 
     def _act(self) -> None:
         act = self.random.choice(
-            (self._run, self._run, self._drop, self._add, self._redump, self._hurt, self._write)
+            (self._run, self._drop, self._add, self._redump, self._hurt, self._hurt, self._write)
         )
         act()
 
