@@ -40,7 +40,7 @@ from ratchet.jobs.engine.sparksettings import (
     settings,
     stays_here,
 )
-from ratchet.jobs.engine.tempfolder import temporary_folder
+from ratchet.jobs.engine.tempfolder import HeldFolder, held_folder
 from ratchet.owned import distrust, openings
 from ratchet.resources import CONF, IMPORTED_FROM, make_folder
 from ratchet.store import crashpoints, layout
@@ -78,7 +78,7 @@ def spark_session(config: Config, command: str) -> Iterator[SparkSession]:
         )
     # Where it lies cannot be asked of a lake that has failed.
     folder = log_folder(config)
-    with temporary_folder() as home:
+    with held_folder() as home:
         lazy = LazySession(lambda: _start(config, command, home, folder))
         try:
             yield cast("SparkSession", lazy)
@@ -162,17 +162,17 @@ def _refuse_shared(folder: Path) -> None:
         )
 
 
-def _start(config: Config, command: str, home: Path, folder: Path) -> SparkSession:
+def _start(config: Config, command: str, home: HeldFolder, folder: Path) -> SparkSession:
     log.info("starting Spark")
     log.debug("what needs it", stack_info=True)
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     _hush()
-    (home / "pools.xml").write_text(pools(config), encoding="utf-8")
+    (home.path / "pools.xml").write_text(pools(config), encoding="utf-8")
     given = settings(
         config,
-        home=home,
+        home=home.path,
         log_file=folder / f"{command}.log",
         log4j=LOG4J,
         java=archive_options(delta_jars(config)) if is_local(config) else [],
@@ -187,13 +187,13 @@ def _start(config: Config, command: str, home: Path, folder: Path) -> SparkSessi
     _begin_anew(out)
     _private(folder / f"{command}.log").close()  # Java would follow a link, and now there is none
     if packages := missing_packages(config):
-        _end(_launch({**given, **packages}, out))
+        _end(_launch({**given, **packages}, out, home))
     jars = jars_of(config)
     if is_in_s3(config):
-        jars = with_own(jars, config, str(build_log_store(home, delta_jars(config))))
+        jars = with_own(jars, config, str(build_log_store(home.path, delta_jars(config))))
     given.update(jars.settings)
     _set_environment(local=stays_here(config), class_path=jars.last)
-    gateway = _launch(given, out)
+    gateway = _launch(given, out, home)
     if not refuse_other_users(gateway):
         log.warning(
             "the kernel does not tell whose a connection is (/proc/net/tcp), so other users of "
@@ -223,12 +223,13 @@ def _warn(config: Config, given: Mapping[str, str]) -> None:
         )
 
 
-def _launch(given: Mapping[str, str], out: Path) -> Any:
+def _launch(given: Mapping[str, str], out: Path, home: HeldFolder) -> Any:
     """Start a JVM, and fetch what its settings want fetched.
 
     Args:
         given: the session's settings.
         out: takes its own output and the Python workers'; what log4j writes goes to the log file.
+        home: the folder for its temporary files, which it holds for as long as it lives.
 
     Raises:
         OperatorError: it did not start.
@@ -246,7 +247,13 @@ def _launch(given: Mapping[str, str], out: Path) -> Any:
                 # a step is done, and it ends by itself when we are gone (its stdin closes).
                 launch,
                 # Others may make files in the current folder, and Spark and Python look there.
-                {"stdout": stream, "stderr": stream, "start_new_session": True, "cwd": "/"},
+                {
+                    "stdout": stream,
+                    "stderr": stream,
+                    "start_new_session": True,
+                    "cwd": "/",
+                    "pass_fds": (home.lock,),
+                },
             )
         except PySparkRuntimeError as error:
             raise _no_jvm(out) from error

@@ -4,8 +4,11 @@ Lives here: making it, telling whether its owner lives. Does not live here: what
 
 Invariants: the name is drawn afresh and only we may look inside, so nobody can have laid anything
 there before; and nobody else can put another folder in its place. What is removed is a real folder
-of ours whose lock can be taken: the lock is held for as long as the command lives, by the kernel. A
-process's number proves nothing, since two containers may share the folder and not the numbers.
+of ours whose lock can be taken: the lock is held for as long as the command lives, or the JVM that
+it has started, by the kernel. A JVM lives on for a moment where its command is killed: were its
+folder removed, another user could make one of that name, and Java would write and load programs
+there. A process's number proves nothing, since two containers may share the folder and not the
+numbers.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -35,9 +39,31 @@ _NEW: Final = "lock.new"
 _MADE_WITHIN: Final = 3600.0  # seconds
 
 
+@dataclass(frozen=True, slots=True)
+class HeldFolder:
+    """A command's folder.
+
+    Attributes:
+        path: where it is.
+        lock: descriptor of its lock. A process that gets it holds the folder as well.
+    """
+
+    path: Path
+    lock: int
+
+
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A new folder of mode 0700 below $TMPDIR, removed at the end.
+    """A new folder of mode 0700 below $TMPDIR, removed at the end. See `held_folder`."""
+    with held_folder() as held:
+        yield held.path
+
+
+@contextmanager
+def held_folder() -> Iterator[HeldFolder]:
+    """The same, for whoever gives it to other processes.
+
+    It is removed once none of them has its lock any more: at the end, or by another command.
 
     Raises:
         ConfigError: another user could exchange it.
@@ -55,10 +81,11 @@ def temporary_folder() -> Iterator[Path]:
             hint="set TMPDIR to a folder on a local disk that this user may write to",
         ) from error
     try:
-        with _locked(folder):
-            yield folder
+        with _locked(folder) as lock:
+            yield HeldFolder(folder, lock)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            _remove_if_left(folder)
 
 
 def remove_left(base: Path) -> None:
@@ -84,7 +111,7 @@ def _remove_if_left(folder: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return  # its command lives
+        return  # its command lives, or what that has started
     else:
         # Its fd-based walk follows no link; what cannot be removed is tried again another time.
         shutil.rmtree(folder, ignore_errors=True)
@@ -98,13 +125,13 @@ def _is_ours(found: os.stat_result) -> bool:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Under its final name the lock is held from the beginning."""
+def _locked(folder: Path) -> Iterator[int]:
+    """Under its final name the lock is held from the beginning. Gives its descriptor."""
     lock = os.open(folder / _NEW, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         (folder / _NEW).rename(folder / LOCK)
-        yield
+        yield lock
     finally:
         os.close(lock)
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from typing import Any
 import pytest
 import yaml
 from outsider_kit import ask, blocks_of, java_call, listening_ports
+
+from ratchet.jobs.engine.tempfolder import remove_left
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANTED = "Planted0123456789abcdef"
@@ -228,3 +231,26 @@ def test_without_authentication_the_same_outsider_gets_both(tmp_path: Path) -> N
         assert PLANTED.encode() in b"".join(blocks.values())
         assert b"ObjectInputStream" in said
         assert b"StreamCorruptedException: invalid stream header" in said
+
+
+def test_a_jvm_that_outlives_its_command_keeps_its_folder(tmp_path: Path) -> None:
+    """Nobody gets the name of a folder that Java still writes to, and loads programs from."""
+    home = tmp_path / "tmp"
+    seen = []
+
+    def folders() -> int:
+        remove_left(home)  # as the next command does
+        return len(list(home.glob("ratchet-run-*")))
+
+    with contextlib.suppress(AssertionError, BrokenPipeError), session(tmp_path, home) as (jvm, _):
+        stat = Path(f"/proc/{jvm}/stat").read_text().rpartition(")")[2].split()
+        os.kill(jvm, signal.SIGSTOP)
+        os.kill(int(stat[1]), signal.SIGKILL)
+        time.sleep(0.5)
+        seen.append(folders())
+        os.kill(jvm, signal.SIGKILL)
+    assert seen == [1]
+    deadline = time.monotonic() + 20
+    while folders():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -15,7 +15,13 @@ import pytest
 
 from ratchet import owned
 from ratchet.core.errors import ConfigError, OperatorError
-from ratchet.jobs.engine.tempfolder import LOCK, PREFIX, remove_left, temporary_folder
+from ratchet.jobs.engine.tempfolder import (
+    LOCK,
+    PREFIX,
+    held_folder,
+    remove_left,
+    temporary_folder,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 HOLD = """
@@ -24,6 +30,14 @@ from ratchet.jobs.engine.tempfolder import temporary_folder
 with temporary_folder() as folder:
     (folder / "file").touch()
     print(folder, flush=True)
+    time.sleep(600)
+"""
+HOLD_WITH_A_CHILD = """
+import subprocess, time
+from ratchet.jobs.engine.tempfolder import held_folder
+with held_folder() as held:
+    child = subprocess.Popen(["sleep", "600"], pass_fds=[held.lock], stdout=subprocess.DEVNULL)
+    print(held.path, child.pid, flush=True)
     time.sleep(600)
 """
 
@@ -73,6 +87,39 @@ def test_what_a_killed_command_left_goes_and_a_living_ones_stays(base: Path) -> 
     assert folder.exists()
     with temporary_folder() as own:
         assert list(base.iterdir()) == [own]
+
+
+def test_what_a_child_of_a_killed_command_has_stays_until_it_ends(base: Path) -> None:
+    """Java: were it removed, another user could make a folder of that name under it."""
+    env = {**os.environ, "TMPDIR": str(base), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", HOLD_WITH_A_CHILD]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stdout is not None
+        folder, child = process.stdout.readline().split()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    try:
+        remove_left(base)
+        assert (Path(folder) / LOCK).exists()
+    finally:
+        os.kill(int(child), signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while Path(folder).exists():
+        assert time.monotonic() < deadline
+        remove_left(base)
+        time.sleep(0.05)
+
+
+def test_at_the_end_it_stays_for_a_child_that_lives_on(base: Path) -> None:
+    with held_folder() as held:
+        child = subprocess.Popen(["sleep", "600"], pass_fds=[held.lock])
+    with child:
+        try:
+            assert held.path.exists()
+        finally:
+            child.kill()
+    remove_left(base)
+    assert not held.path.exists()
 
 
 def test_a_folder_that_is_being_made_stays(base: Path) -> None:
