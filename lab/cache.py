@@ -11,6 +11,7 @@ and renamed. A half-finished download therefore never counts as done.
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -23,10 +24,17 @@ from ratchet.resources import make_folder
 
 @contextmanager
 def locked(lock_file: Path) -> Iterator[None]:
-    """Hold an exclusive lock between processes; it ends with the process at the latest."""
-    with lock_file.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    """Hold an exclusive lock between processes; it ends with the process at the latest.
+
+    Nobody else may open its file: whoever may read one can lock it, for ever.
+    """
+    lock = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(lock, 0o600)  # earlier versions made it for all to read
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
 
 
 def prepared(folder: Path, build: Callable[[Path], None]) -> Path:

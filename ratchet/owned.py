@@ -14,12 +14,17 @@ import grp
 import os
 import pwd
 import stat
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 _MAX_LINKS: Final = 40  # as the kernel has it
+# A POSIX ACL as Linux gives it: a version, then tag, rights and number of each entry.
+_ACL: Final = "system.posix_acl_access"
+_ENTRY: Final = struct.Struct("<HHI")
+_USER, _OWN_GROUP, _GROUP, _WRITE = 0x02, 0x04, 0x08, 0x02
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +56,8 @@ def distrust(path: Path, *, program: Path | None = None) -> str:
     """
     try:
         trusted = _trusted(program)
-        for found in {path.lstat(), path.stat()}:
-            if reason := _reason(found, trusted):
+        for place in (path, path.resolve()):
+            if reason := _reason(place, place.lstat(), trusted):
                 return f"{path} {reason}"
     except FileNotFoundError:
         return ""
@@ -109,7 +114,7 @@ def openings(path: Path, *, program: Path | None = None) -> Iterator[Opening]:
             is_sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
             if found.st_uid in trusted and is_sticky:
                 continue
-            if reason := _reason(found, trusted):
+            if reason := _reason(place, found, trusted):
                 if found.st_uid not in trusted:
                     yield Opening(place, reason)
                 else:
@@ -152,15 +157,35 @@ def _way(path: Path) -> Iterator[tuple[Path, os.stat_result]]:
         left += reversed(target.parts[1:] if target.is_absolute() else target.parts)
 
 
-def _reason(found: os.stat_result, trusted: set[int]) -> str:
+def _reason(place: Path, found: os.stat_result, trusted: set[int]) -> str:
     if found.st_uid not in trusted:
         return f"belongs to {_name(found.st_uid)}"
     if stat.S_ISLNK(found.st_mode):
         return ""  # a link's own mode says nothing
     if found.st_mode & stat.S_IWOTH:
         return "can be written by everybody"
-    if found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid):
-        return "can be written by its group"
+    # Where there is an ACL, the group's part of the mode bounds what it allows anybody.
+    if found.st_mode & stat.S_IWGRP:
+        return _group_reason(place, found, trusted)
+    return ""
+
+
+def _group_reason(place: Path, found: os.stat_result, trusted: set[int]) -> str:
+    allowed = [(_OWN_GROUP, 0)]
+    try:
+        acl = os.getxattr(place, _ACL, follow_symlinks=False)
+    except OSError:  # none, or a file system without them
+        pass
+    else:
+        entries = _ENTRY.iter_unpack(acl[4 : len(acl) - (len(acl) - 4) % _ENTRY.size])
+        allowed = [(tag, number) for tag, rights, number in entries if rights & _WRITE]
+    for tag, number in allowed:
+        if tag == _OWN_GROUP and not _is_private(found.st_gid):
+            return "can be written by its group"
+        if tag == _USER and number not in trusted:
+            return f"can be written by {_name(number)}, by its ACL"
+        if tag == _GROUP and not _is_private(number):
+            return f"can be written by the group {number}, by its ACL"
     return ""
 
 

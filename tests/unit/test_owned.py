@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import grp
 import os
 import pwd
+import re
+import struct
 from pathlib import Path
 
 import pytest
 
+from ratchet import owned as owned_rules
 from ratchet.owned import distrust, distrust_code, opening
 
 
@@ -192,3 +196,43 @@ def test_code_is_not_run_if_it_or_its_folder_may_be_exchanged(
     found = distrust_code(places["file"])
     assert found.endswith(told)
     assert bool(found) == bool(told)
+
+
+ACCESS = "system.posix_acl_access"
+NOBODY = 65534
+
+
+def allow(path: Path, tag: int, rights: int, number: int, mask: int = 7) -> None:
+    """As `setfacl` does; the owner may do all, the group and others nothing."""
+    entries = [(1, 7, 2**32 - 1), (4, 0, 2**32 - 1), (16, mask, 2**32 - 1), (32, 0, 2**32 - 1)]
+    acl = sorted([*entries, (tag, rights, number)])
+    packed = b"".join(struct.pack("<HHI", *one) for one in acl)
+    os.setxattr(path, ACCESS, struct.pack("<I", 2) + packed)
+
+
+@pytest.mark.parametrize(
+    ("entry", "refused"),
+    [
+        ((2, 7, 7), "can be written by the user .*, by its ACL"),
+        ((8, 7, 7), "can be written by the group 65534, by its ACL"),
+        ((2, 5, 7), ""),
+        ((2, 7, 5), ""),  # the mask takes it away
+    ],
+)
+def test_an_acl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: tuple[int, int, int], refused: str
+) -> None:
+    """The group's part of the mode is then what it allows at most, whatever the group is."""
+    tag, rights, mask = entry
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setattr(owned_rules, "_is_private", lambda group: group != NOBODY)
+    try:
+        allow(folder, tag, rights, NOBODY, mask)
+    except OSError as error:
+        assert error.errno == errno.ENOTSUP  # noqa: PT017 - a file system without ACLs
+        return
+    assert folder.stat().st_mode & 0o070 == mask << 3
+    found = opening(folder / "file")
+    assert re.search(refused, str(found)) if refused else found is None
+    assert bool(distrust(folder)) == bool(refused)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from lab import places, provision, template
-from lab.cache import prepared
+from lab.cache import locked, prepared
 from lab.demo import MARK, _prepare
 from ratchet.core.errors import ConfigError
 
@@ -115,3 +116,11 @@ def test_a_servers_home(folder: Path) -> None:
     with pytest.raises(ConfigError, match="can be written by everybody") as caught:
         places.new_home("ratchet-x-")
     assert "TMPDIR" in caught.value.hint
+
+
+def test_nobody_else_can_hold_its_locks(folder: Path) -> None:
+    """Whoever may read a file can lock it; one that an earlier version made is closed, too."""
+    lock = folder / "lock"
+    lock.touch(mode=0o644)
+    with locked(lock):
+        assert stat.S_IMODE(lock.stat().st_mode) == 0o600
