@@ -76,7 +76,9 @@ class Ratchet:
         with nullcontext() if log is None else log.open("w") as said:
             if self.forks and not self.inside and is_alike(environment):
                 process: Process = ForkedProcess(command, environment, said)
+                SEEN["forked"] += 1
             else:
+                SEEN["started"] += 1
                 process = subprocess.Popen(
                     [*self.inside, sys.executable, "-m", "ratchet.jobs.cli", *command],
                     cwd=ROOT,
@@ -188,7 +190,8 @@ def make_ratchet(tmp_path: Path) -> Iterator[Callable[..., Ratchet]]:
 
 # --- the comparison -------------------------------------------------------------------------------
 
-# What the tests of this process have read of mirrors to compare it: rows, and bytes of Arrow data.
+# What the tests of this process have read of mirrors to compare it, rows and bytes of Arrow data;
+# and how many commands they have forked and started.
 SEEN: Counter[str] = Counter()
 
 
@@ -205,7 +208,8 @@ class _Figures:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if SEEN:
             terminalreporter.write_line(
-                f"mirrors read for a comparison: {SEEN['rows']:,} rows, {SEEN['bytes']:,} bytes"
+                f"mirrors read for a comparison: {SEEN['rows']:,} rows, {SEEN['bytes']:,} bytes; "
+                f"commands: {SEEN['forked']:,} forked, {SEEN['started']:,} started"
             )
 
 

@@ -34,7 +34,8 @@ from typing import IO, Self
 ROOT = Path(__file__).parents[1]
 MESSAGE = 1 << 20  # bytes: more than any request
 # What the environment may say differently than the server's: nothing of it is read by an import.
-READ_LATE = ("RATCHET_", "AWS_", "PYTEST_")
+# Spark's are set by a test that has a session of its own, for the rest of its process.
+READ_LATE = ("RATCHET_", "AWS_", "PYTEST_", "SPARK_", "PYSPARK_", "PYTHONSAFEPATH", "TZ")
 
 
 def is_alike(environment: Mapping[str, str]) -> bool:
@@ -271,6 +272,7 @@ def _become(environment: Mapping[str, str], streams: Sequence[int], status: int)
         os.close(fd)
     os.environ.clear()
     os.environ.update(environment)
+    time.tzset()
     os.write(status, str(os.getpid()).encode())
     os.close(status)
 
