@@ -215,11 +215,15 @@ def _server() -> _Server:
 
 
 def _import_all() -> None:
-    """Import what commands do, Spark's Python as well; the JVM is nobody's import."""
+    """Import what commands do, Spark's Python as well, and load the kernels."""
     import ratchet
 
     for module in pkgutil.walk_packages(ratchet.__path__, "ratchet."):
         importlib.import_module(module.name)
+    from tests.fuzz import streams
+
+    for seed in streams.stream_seeds()[:2]:
+        streams.capture(seed)  # loads numba's machine code from its cache
     gc.collect()
     gc.freeze()  # pages that nobody writes to stay shared
 
