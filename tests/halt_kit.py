@@ -19,10 +19,21 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from bundle_kit import AGED, customized
-from fix_e2e import TABLES, Ratchet, Writer, assert_identical, create_tables, end_of, execute
+from fix_e2e import (
+    PASSWORD,
+    TABLES,
+    Ratchet,
+    Writer,
+    assert_identical,
+    create_tables,
+    end_of,
+    execute,
+)
 from lease_kit import held
 from process_kit import is_halted
 
+from lab.objectstore import S3Server
+from lab.servers import create_ratchet_user
 from ratchet.store.crashpoints import HALT
 from ratchet.store.files import Lake
 from ratchet.store.lease import MACHINE
@@ -202,6 +213,16 @@ class Mirror:
         else:
             _, told = end_of(late, 240)
             assert late.returncode == 7, (point, told[-3000:])
+
+
+def make_mirrors(
+    server: Any, make_ratchet: Callable[..., Ratchet], count: int, s3: S3Server | None
+) -> list[Mirror]:
+    """Some mirrors side by side, in folders or in a store, and the account that reads for them."""
+    roots = [s3.new_root() if s3 else "" for _ in range(count)]
+    mirrors = [Mirror(server, n, make_ratchet, root) for n, root in enumerate(roots)]
+    create_ratchet_user(server, PASSWORD, [one.database for one in mirrors])
+    return mirrors
 
 
 def stands_still(process: Any, seconds: float) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from fix_e2e import PASSWORD, TABLES, Ratchet, Writer, assert_identical, create_tables, end_of
-from halt_kit import SEED, WAYS, Deck, Mirror, stands_still
+from halt_kit import SEED, WAYS, Deck, Mirror, make_mirrors, stands_still
 
 from lab.objectstore import S3Server
 from lab.servers import create_ratchet_user
@@ -100,11 +100,8 @@ def test_many_halts_at_once(
     """`RATCHET_HALTS` of them, on eight lakes side by side: all points, in an order of chance."""
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
-    mirrors = [
-        Mirror(server, number, make_ratchet, s3_server.new_root() if where == "s3" else "")
-        for number in range(min(LAKES, HALTS))
-    ]
-    create_ratchet_user(server, PASSWORD, [one.database for one in mirrors])
+    store = s3_server if where == "s3" else None
+    mirrors = make_mirrors(server, make_ratchet, min(LAKES, HALTS), store)
 
     deck = Deck(GONE, SEED)
 

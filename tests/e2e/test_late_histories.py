@@ -20,12 +20,11 @@ from typing import Any
 
 import pytest
 import yaml
-from fix_e2e import PASSWORD, Ratchet, assert_identical, end_of
-from halt_kit import ALL, SEED, WAYS, Mirror
+from fix_e2e import Ratchet, assert_identical, end_of
+from halt_kit import ALL, SEED, WAYS, Mirror, make_mirrors
 from process_kit import is_halted
 
 from lab.objectstore import S3Server
-from lab.servers import create_ratchet_user
 from ratchet.store.crashpoints import HALT
 from ratchet.store.files import Lake
 from ratchet.store.lease import MACHINE
@@ -235,11 +234,8 @@ def test_late_commands_and_damage(
     """No row is wrong, no command ends in a bug, and what is printed gets out."""
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
-    mirrors = [
-        Mirror(mariadb, number, make_ratchet, s3_server.new_root() if where == "s3" else "")
-        for number in range(min(LAKES, HISTORIES))
-    ]
-    create_ratchet_user(mariadb, PASSWORD, [one.database for one in mirrors])
+    store = s3_server if where == "s3" else None
+    mirrors = make_mirrors(mariadb, make_ratchet, min(LAKES, HISTORIES), store)
 
     def work(mirror: Mirror) -> Counter[str]:
         mirror.load()
