@@ -56,8 +56,9 @@ def distrust(path: Path, *, program: Path | None = None) -> str:
     """
     try:
         trusted = _trusted(program)
-        for place in (path, path.resolve()):
-            if reason := _reason(place, place.lstat(), trusted):
+        target = Path(os.path.realpath(path))  # unlike `resolve`, it lets `stat` tell of a loop
+        for place, found in ((path, path.lstat()), (target, path.stat())):
+            if reason := _reason(place, found, trusted):
                 return f"{path} {reason}"
     except FileNotFoundError:
         return ""
